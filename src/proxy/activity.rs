@@ -33,6 +33,8 @@ pub(super) struct Activity {
     retired: Notify,
     /// What is left of the connection's share of the memory for inspected objects.
     pub(super) share: Arc<Semaphore>,
+    /// The same for answers to writes: what was stored must not be lost for what is read.
+    pub(super) share_of_writes: Arc<Semaphore>,
 }
 
 #[derive(Debug)]
@@ -47,7 +49,9 @@ struct State {
 struct Taking {
     /// The client's turn since then; `None` while it is the apiserver's, or ours.
     untaken: Option<Instant>,
-    /// Something was taken.
+    /// A part was given to the client's connection, which may have no room for it.
+    is_given: bool,
+    /// Something was taken: the next part was asked for.
     is_begun: bool,
     /// It is kept in memory, whole.
     is_kept: bool,
@@ -74,7 +78,8 @@ pub(super) enum Look {
 impl Default for Activity {
     fn default() -> Self {
         let state = State { answers: HashMap::new(), begun: 0, idle_since: Instant::now() };
-        Self { state: Mutex::new(state), retired: Notify::new(), share: Arc::new(Semaphore::new(SHARE_KIB)) }
+        let share = || Arc::new(Semaphore::new(SHARE_KIB));
+        Self { state: Mutex::new(state), retired: Notify::new(), share: share(), share_of_writes: share() }
     }
 }
 
@@ -84,7 +89,7 @@ impl Activity {
         let mut state = self.state();
         state.begun += 1;
         let number = state.begun;
-        state.answers.insert(number, Taking { untaken: None, is_begun: false, is_kept: false });
+        state.answers.insert(number, Taking { untaken: None, is_given: false, is_begun: false, is_kept: false });
         UnderWay { activity: Arc::clone(self), number }
     }
 
@@ -124,18 +129,22 @@ impl Activity {
 impl UnderWay {
     /// Its answer is ready for the client; with what follows kept in memory, or not.
     pub(super) fn answered(&self, is_kept: bool) {
-        self.set(|taking| *taking = Taking { untaken: Some(Instant::now()), is_begun: false, is_kept });
+        let untaken = Some(Instant::now());
+        self.set(|taking| *taking = Taking { untaken, is_given: false, is_begun: false, is_kept });
     }
 
     /// The client has been given a part of the answer, and has not asked for the next.
     pub(super) fn given(&self) {
-        self.set(|taking| taking.untaken = Some(Instant::now()));
+        self.set(|taking| {
+            taking.is_given = true;
+            taking.untaken = Some(Instant::now());
+        });
     }
 
-    /// The client waits for the next part.
+    /// The next part is asked for. The first is before there is room for it.
     pub(super) fn awaited(&self) {
         self.set(|taking| {
-            taking.is_begun = true;
+            taking.is_begun = taking.is_given;
             taking.untaken = None;
         });
     }
@@ -192,6 +201,11 @@ mod tests {
         assert_eq!(activity.look(), Look::Used);
         drop(watch);
         assert_eq!(activity.look(), Look::Stuck, "nothing else is under way");
+        // The first part is asked for whether or not the client takes any.
+        unread.awaited();
+        unread.given();
+        advance(BEGUN_WITHIN).await;
+        assert_eq!(activity.look(), Look::Stuck, "it was given one, and has not taken it");
         // A reader that has begun may pause.
         unread.awaited();
         unread.given();

@@ -3,6 +3,7 @@
 use std::{
     fmt,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -23,7 +24,7 @@ const PART: usize = 64 << 10;
 pub(super) struct Body {
     content: Content,
     /// Request whose answer this is.
-    under_way: Option<UnderWay>,
+    under_way: Option<Arc<UnderWay>>,
 }
 
 #[derive(Debug)]
@@ -69,7 +70,12 @@ impl Body {
 
     /// The same as the answer to this request.
     pub(super) fn answering(mut self, under_way: UnderWay) -> Self {
+        let under_way = Arc::new(under_way);
         under_way.answered(matches!(self.content, Content::Whole(_)));
+        if let Content::Whole(bytes) = &mut self.content {
+            // It is under way until the last byte is sent, and not only until it is in a queue.
+            *bytes = Bytes::from_owner(Kept { bytes: std::mem::take(bytes), _guard: Arc::clone(&under_way) });
+        }
         self.under_way = Some(under_way);
         self
     }
@@ -125,8 +131,6 @@ impl http_body::Body for Body {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use http_body_util::BodyExt;
 
     use super::*;

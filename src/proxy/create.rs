@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout_at};
 use super::{
     body::Body,
     hold::{Ended, HeldObject, MARKS},
-    inspect::{Inspected, Room, asks_for_a_head, head},
+    inspect::{Inspected, Room, asks_for_a_head, head, may_be_known},
     path::ResourcePath,
     query::Query,
     refusal::Refusal,
@@ -51,7 +51,8 @@ impl Proxy {
         let _hold = Arc::clone(&self.holds).try_acquire_owned().map_err(no_room)?;
         passing.request.headers_mut().remove(ACCEPT_ENCODING);
         // The answer has to show the object. It is read once more in a form that does not.
-        let in_another_form = !is_dry_run && !asks_for_a_head(&passing.sent.headers, query);
+        let headers = &passing.sent.headers;
+        let in_another_form = !is_dry_run && !asks_for_a_head(headers, query) && may_be_known(headers);
         if in_another_form {
             passing.request.headers_mut().insert(ACCEPT, HeaderValue::from_static(JSON));
         }
@@ -62,7 +63,7 @@ impl Proxy {
             return Ok(answer);
         }
         let Inspected { answer, body, room } =
-            self.inspect(answer, &self.created, sent.share).await.map_err(Refusal::once_stored)?;
+            self.inspect(answer, &self.created, sent.share_of_writes).await.map_err(Refusal::once_stored)?;
         // Not by the warning: an apiserver leaves warnings out where there are many.
         let head = head(answer.headers(), &body).ok_or_else(Refusal::unknown_object)?;
         let is_held = is_created && head.label.is_some();
@@ -94,7 +95,7 @@ impl Proxy {
     ) -> Result<Response<Body>, Refusal> {
         let accept = sent.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
         let (body, form) = self.finished(path, held, accept.unwrap_or(JSON)).await?;
-        let room = Room::of(&self.created, sent.share, body.len()).map_err(Refusal::once_stored)?;
+        let room = Room::of(&self.created, sent.share_of_writes, body.len()).map_err(Refusal::once_stored)?;
         let headers = answer.headers_mut();
         warning::remove(headers);
         for field in [CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE] {
@@ -156,6 +157,18 @@ impl Proxy {
         Ok(None)
     }
 
+    /// Uid of the object of that name; `None` where there is none, or nobody can say.
+    async fn uid_now(&self, at: &str, name: &str) -> Option<String> {
+        let asking = async { self.cluster.client().await?.find_metadata(at, name).await };
+        match asking.await {
+            Ok(found) => found?["metadata"]["uid"].as_str().map(str::to_owned),
+            Err(failure) => {
+                self.cluster.failed(&failure).await;
+                None
+            }
+        }
+    }
+
     /// The object as it is now, in the form that its creator asked for.
     async fn finished(
         &self,
@@ -170,9 +183,15 @@ impl Proxy {
                 let headers: HeaderMap =
                     read.content_type.clone().map(|form| (CONTENT_TYPE, form)).into_iter().collect();
                 // Another object of that name is not the one that was created.
-                match head(&headers, &read.body).is_none_or(|head| head.uid == held.uid()) {
-                    true => Ok((read.body, read.content_type)),
-                    false => Err(Refusal::deleted(path, held)),
+                let uid = match head(&headers, &read.body) {
+                    Some(head) => Some(head.uid),
+                    // What shows no head is of the object that is there before it and behind it.
+                    None => self.uid_now(&at, held.name()).await,
+                };
+                match uid {
+                    Some(uid) if uid == held.uid() => Ok((read.body, read.content_type)),
+                    Some(_) => Err(Refusal::deleted(path, held)),
+                    None => Err(Refusal::unread(path, held)),
                 }
             }
             Ok(read) if read.status == StatusCode::NOT_FOUND => Err(Refusal::deleted(path, held)),

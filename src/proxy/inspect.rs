@@ -119,11 +119,29 @@ pub(super) fn asks_for_a_head(headers: &HeaderMap, query: Query<'_>) -> bool {
     accept.split(',').all(|range| shows(range.trim()))
 }
 
+/// May an apiserver know one of the forms that are asked for? Else it refuses the request before anything is stored.
+pub(super) fn may_be_known(headers: &HeaderMap) -> bool {
+    let Ok(accept) = headers.get(ACCEPT).map_or(Ok(""), |accept| accept.to_str()) else { return true };
+    let form = |range: &str| range.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    accept.split(',').any(|range| {
+        let form = form(range);
+        form.is_empty() || form == "*/*" || form.starts_with("application/")
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use http::HeaderValue;
 
     use super::*;
+
+    #[test]
+    fn a_form_that_no_apiserver_writes_is_asked_for_as_it_is() {
+        for (accept, wanted) in [("text/x", false), ("text/x, application/yaml", true), ("*/*", true), ("", true)] {
+            let headers = [(ACCEPT, HeaderValue::from_static(accept))].into_iter().collect();
+            assert_eq!(may_be_known(&headers), wanted, "{accept}");
+        }
+    }
 
     #[test]
     fn forms_that_show_no_head_are_known() {

@@ -11,6 +11,9 @@ const INCLUDE_UNINITIALIZED: &str = "includeUninitialized";
 /// The parameters by which an answer may be of the past.
 const VERSIONS: [&str; 2] = ["resourceVersion", "resourceVersionMatch"];
 
+/// The most parameters of a request whose answer is looked at, or changed.
+const MOST_PARAMETERS: usize = 1_000;
+
 /// Parameters of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Query<'a>(&'a str);
@@ -35,6 +38,12 @@ impl<'a> Query<'a> {
             let (key, value) = sent.split_once('=').unwrap_or((sent, ""));
             Some(Parameter { sent, key: decoded(key.as_bytes(), true)?, value: decoded(value.as_bytes(), true)? })
         })
+    }
+
+    /// True where an apiserver may leave out all of them, ours too.
+    // source: Go, net/url.parseQuery: more than 10,000 (GODEBUG urlmaxqueryparams) are an error, and then there are none.
+    pub fn has_too_many(self) -> bool {
+        self.0.bytes().filter(|byte| *byte == b'&').count() >= MOST_PARAMETERS
     }
 
     /// First value of a parameter: an apiserver looks at no other.

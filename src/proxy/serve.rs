@@ -7,12 +7,14 @@ use hyper::body::Incoming;
 use tokio::{sync::Semaphore, time::Instant};
 
 use super::{
+    activity::Activity,
     body::Body,
     cluster::Cluster,
     fields,
     peer::Peer,
     plan::{Plan, Unreadable},
     pool::Pool,
+    query::Query,
     refusal::Refusal,
     requester::{self, Account, RemoteUser},
     resources::Resources,
@@ -70,6 +72,8 @@ pub(super) struct Sent<'a> {
     pub(super) user: Option<&'a RemoteUser>,
     /// Memory for inspected objects that its connection has left.
     pub(super) share: &'a Arc<Semaphore>,
+    /// The same for answers to writes.
+    pub(super) share_of_writes: &'a Arc<Semaphore>,
 }
 
 impl Proxy {
@@ -111,7 +115,12 @@ impl Proxy {
         fields::forward(&mut parts.headers, peer.address);
         // Only what the apiserver gets may decide: the client may have had fields removed.
         let plan = Plan::of(&parts.method, parts.uri.path(), &parts.headers, &self.settings.resources);
-        let sent = Sent { headers: parts.headers.clone(), arrived: Instant::now(), user, share: &peer.activity.share };
+        let is_ours = matches!(plan, Plan::Filter(_) | Plan::Get(_) | Plan::Create(_));
+        if is_ours && Query::new(parts.uri.query()).has_too_many() {
+            return Err(Refusal::bad_request("it has too many parameters"));
+        }
+        let Activity { share, share_of_writes, .. } = &*peer.activity;
+        let sent = Sent { headers: parts.headers.clone(), arrived: Instant::now(), user, share, share_of_writes };
         requester::identify(&mut parts.headers, user);
         // What is left is of the client's connection.
         parts.extensions.clear();

@@ -219,17 +219,25 @@ async fn an_object_with_the_label_is_held_without_a_warning_and_in_every_form() 
         let accept = request.headers().get("accept").map(|accept| accept.to_str().unwrap().to_owned());
         match (request.method(), accept.as_deref()) {
             (&Method::POST, None | Some("application/json")) => reply(201, &config_map("a", 5, Some(&["x"]))),
+            (&Method::PUT, Some("application/json")) if request.uri().path().ends_with("/b") => {
+                reply(200, &config_map("b", 5, None))
+            }
             (&Method::PUT, Some("application/json")) => reply(200, &config_map("a", 5, None)),
             (&Method::GET, None | Some("application/json")) => reply(200, &finished()),
             (&Method::GET, Some("application/yaml")) => {
                 Response::builder().header("content-type", "application/yaml").body(content("filled: in")).unwrap()
             }
+            // Whose object the answer in YAML shows.
+            (&Method::GET, Some(accept)) if accept.contains("as=PartialObjectMetadata") => reply(200, &finished()),
             _ => not_scripted(&request),
         }
     })
     .await;
     let (code, _, object) = world.post(ALL, &new()).await;
     assert_eq!((code, object), (201, finished()));
+    let other = ask("PUT", &format!("{ALL}/b"), "ann").header("accept", "application/yaml");
+    let (status, ..) = world.call(other.body(Full::from(new().to_string())).unwrap()).await;
+    assert_eq!(status.as_u16(), 500, "an object of that name has another uid now");
     for (method, target, wanted) in [("POST", ALL.to_owned(), 201), ("PUT", format!("{ALL}/a"), 200)] {
         let request = ask(method, &target, "ann").header("accept", "application/yaml");
         let (status, headers, body) = world.call(request.body(Full::from(new().to_string())).unwrap()).await;

@@ -174,6 +174,19 @@ async fn a_url_without_room_for_the_selector_is_refused() {
     assert_eq!(world.asked().len(), 1, "it was not sent");
 }
 
+/// Of a query with more than 10,000 parameters Go's parser, and so an apiserver, takes none.
+#[tokio::test]
+async fn a_query_of_which_an_apiserver_might_read_nothing_is_refused() {
+    let world = World::new(lists).await;
+    let many = |at: &str, count: usize| format!("{at}?{}", vec!["x"; count].join("&"));
+    assert_eq!(world.get("ann", &many(ALL, 1_000)).await.0, 200);
+    assert!(world.asked().pop().unwrap().target().ends_with(HIDES));
+    for at in [ALL.to_owned(), format!("{ALL}/a"), "/api/v1/watch/configmaps".to_owned()] {
+        assert_eq!(world.get("ann", &many(&at, 1_001)).await.0, 400, "{at}");
+    }
+    assert_eq!(world.asked().len(), 1, "none was sent");
+}
+
 /// kube-apiserver's handler of custom resources goes by the parts of the path alone: not by the method, and not by what
 /// follows the third part.
 #[tokio::test]

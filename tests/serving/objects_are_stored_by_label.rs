@@ -38,8 +38,8 @@ resourceInitializers:
   stored: Label
   mayInitialize: {users: [admin]}
   initializers:
-  - {name: a.example.com, owners: {users: [a]}, changes: Metadata}
-  - {name: b.example.com, builtIn: {labels: {by: '${user}'}}}
+  - {name: a.example.com, owners: {users: [a]}, changes: Metadata, objectSelector: &web {matchLabels: {app: web}}}
+  - {name: b.example.com, builtIn: {labels: {by: '${user}'}}, objectSelector: *web}
 ";
     let gate = gate(yaml, Reasons::First);
     gate.current.labelled().set_account("gatepost");
@@ -144,6 +144,19 @@ async fn who_may_initialize_passes_them_by_and_nobody_marks_an_object_himself() 
     let of_ann = stored(&gate).await;
     assert_eq!(code(&ask(&gate, Phase::Mutate, create("bob", &of_ann)).await), 403);
     assert_eq!(code(&ask(&gate, Phase::Validate, create("bob", &of_ann)).await), 403);
+}
+
+/// A webhook behind us changes the object so that nobody must act, and the apiserver asks us again.
+#[tokio::test]
+async fn marks_of_an_earlier_call_are_removed_where_nobody_must_act_any_more() {
+    let gate = by_label();
+    let mut changed = stored(&gate).await;
+    changed["metadata"]["labels"]["app"] = json!("db");
+    let verdict = ask(&gate, Phase::Mutate, create("ann", &changed)).await;
+    let unmarked = patched(&verdict, &changed);
+    assert_eq!(unmarked["metadata"]["labels"][PENDING], Value::Null);
+    assert_eq!(unmarked["metadata"]["annotations"][STATE], Value::Null);
+    assert_eq!(code(&ask(&gate, Phase::Mutate, create("bob", &changed)).await), 403, "they name ann");
 }
 
 #[tokio::test]

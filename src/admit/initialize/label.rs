@@ -60,18 +60,17 @@ impl Phase<'_> {
         let Marked { marks: written, has, .. } = self.marks(review, review.object.clone()).await?;
         let pending = self.pending(entry, review, None, &mut lookup).await;
         let list = pending.or_else(|refusal| self.unselected(entry, refusal))?;
-        let state = match list.filter(|_| !self.case.review.dry_run) {
-            Some(list) => {
-                let creator = self.requester().await?;
-                let creator = serde_json::from_str(&creator).unwrap_or_default();
-                let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-                Some(State::new(list, creator, &started))
-            }
-            None => None,
+        let list = list.filter(|_| !self.case.review.dry_run);
+        if list.is_none() && written.is_finished() {
+            return Ok(());
+        }
+        let creator = serde_json::from_str(&self.requester().await?).unwrap_or_default();
+        label::created(&written, &creator).map_err(|refused| self.denied(refused))?;
+        let Some(list) = list else {
+            return self.apply(label::step::unmarking().to_string(), "removing the marks of the object").await;
         };
-        label::created(&written, state.as_ref()).map_err(|refused| self.denied(refused))?;
-        let Some(state) = state else { return Ok(()) };
-        let text = state.write().map_err(|why| Box::new(status::internal(&why)))?;
+        let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+        let text = State::new(list, creator, &started).write().map_err(|why| Box::new(status::internal(&why)))?;
         let id = label::init_id(random());
         let marks = Marks { label: Some(id.as_str().into()), state: Some(text.into()) };
         self.apply(label::step::marking(has, &marks).to_string(), "marking the object").await?;

@@ -7,6 +7,8 @@
 //!          └── both marks forgotten ──> both restored
 //! ```
 
+use serde_json::Value;
+
 use super::{
     super::{
         MOST_PENDING, Refused, VERB,
@@ -26,23 +28,17 @@ pub enum Outcome {
     Record,
 }
 
-/// May an object be created with the marks that its client, or a webhook before us, has written? `ours` is the state that it
-/// gets; `None` where nobody must act. The marks of an earlier call for the same request say the same as `ours` but for the
-/// time and, where other webhooks have changed the object since, the list. They are replaced.
+/// May an object be created with the marks that its client, or a webhook before us, has written? Those of an earlier call for
+/// the same request name the same creator. They are replaced, or removed where, after what other webhooks have changed,
+/// nobody must act any more.
 ///
 /// # Errors
 /// They are not ours.
-pub fn created(written: &Marks, ours: Option<&State>) -> Result<(), Refused> {
-    if written.is_finished() {
-        return Ok(());
-    }
-    let again = match (written.standing(), ours) {
-        (Standing::Unfinished(state), Some(ours)) => state.phase() == Phase::Pending && state.creator == ours.creator,
-        _ => false,
-    };
-    match again {
-        true => Ok(()),
-        false => Err(Refused::Forbidden(format!(
+pub fn created(written: &Marks, creator: &Value) -> Result<(), Refused> {
+    match written.standing() {
+        _ if written.is_finished() => Ok(()),
+        Standing::Unfinished(state) if state.phase() == Phase::Pending && state.creator == *creator => Ok(()),
+        _ => Err(Refused::Forbidden(format!(
             "the label {PENDING} and the annotation {STATE} are set by Gatepost alone; the list of a new object is written \
              in the annotation gatepost.dev/initializers"
         ))),

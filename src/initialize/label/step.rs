@@ -87,6 +87,12 @@ pub fn marking((labels, annotations): (bool, bool), marks: &Marks) -> Value {
     patch.into()
 }
 
+/// The patch that removes both marks of a new object.
+pub fn unmarking() -> Value {
+    let remove = |map: &str, key: &str| json!({"op": "remove", "path": format!("/metadata/{map}/{}", escaped(key))});
+    json!([remove("labels", PENDING), remove("annotations", STATE)])
+}
+
 /// Does a patch change the marks, what identifies the object, or something around one of these? No initializer may.
 pub fn touches_reserved(changes: &[Value]) -> bool {
     let reserved = [

@@ -195,6 +195,8 @@ impl Agenda {
             Some(entry.object.list.head().unwrap_or_default().into())
         };
         let Placed { uid, name, since } = self.turns.next(head)?;
+        // It waits for this head since it is its head, at the longest.
+        let since = self.objects.get(&uid).map_or(since, |entry| since.max(entry.since));
         self.objects.delay(&uid, now.saturating_duration_since(since));
         let assignment = self.begin(&uid, Some(name.clone()));
         if assignment.is_none() {

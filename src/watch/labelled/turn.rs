@@ -167,7 +167,14 @@ impl Turn {
         };
         // A test that fails, and an object that is wrong, look alike.
         let same = self.read_marks().await?.is_some_and(|now| now.version == read.version);
-        Ok(if same && code != 409 { Written::Refused(why, Some(failure)) } else { Written::Outdated })
+        if !same || code == 409 {
+            return Ok(Written::Outdated);
+        }
+        // Somebody's policy, and no fault of the object's.
+        if marks_alone && !is_invalid(code, &why) {
+            return Err(failure);
+        }
+        Ok(Written::Refused(why, Some(failure)))
     }
 
     fn path(&self) -> String {
@@ -201,6 +208,15 @@ const RIGHTS: [&str; 4] = [
 fn judges_the_object(code: u16, message: &str, marks_alone: bool) -> bool {
     let rights = RIGHTS.iter().any(|part| message.contains(part));
     matches!(code, 400 | 409 | 413 | 422) || code == 403 && !rights && !marks_alone
+}
+
+/// Says such an answer that the object is not one of its kind, or too large, and not that a policy or a webhook does not
+/// want it? These may answer with any code.
+// source: k8s.io/apimachinery pkg/api/errors, NewInvalid; k8s.io/apiserver pkg/admission/plugin/policy/validating/
+// dispatcher.go and pkg/admission/plugin/webhook/errors/statuserror.go.
+fn is_invalid(code: u16, message: &str) -> bool {
+    let denied = message.contains(" denied request") || message.contains(" denied the request");
+    code == 413 || code == 422 && message.contains(" is invalid: ") && !denied
 }
 
 /// tokio's clock, so that a test with paused time sees the same clock everywhere.
@@ -237,6 +253,12 @@ mod tests {
         assert!(judges_the_object(403, "a webhook does not want that label", false));
         for code in [400, 409, 413, 422] {
             assert!(judges_the_object(code, "", true), "{code}");
+        }
+        let policy = "configmaps \"n\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no";
+        let webhook = "admission webhook \"h\" denied the request: ConfigMap \"n\" is invalid: no";
+        assert!(is_invalid(422, "Widget \"w\" is invalid: spec.size: Required value") && is_invalid(413, ""));
+        for (code, message) in [(422, policy), (400, webhook), (422, webhook), (422, ""), (400, "")] {
+            assert!(!is_invalid(code, message), "{code} {message}");
         }
         for code in [401, 404, 429, 500, 503] {
             assert!(!judges_the_object(code, "", false), "{code}");
