@@ -8,7 +8,7 @@ use std::{cell::Cell, hint::black_box};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use gatepost::{
-    cel::{AccessDecisions, Allowance, Condition, Decision, Document, Input, Request, User, decide},
+    cel::{AccessDecisions, Allowance, Condition, ConditionsDecision, Input, JsonDocument, Request, User, decide},
     model::ContainerEnds,
     wire::json_view,
 };
@@ -47,9 +47,9 @@ fn input<'a>(object: &'a str, came: &Came) -> Input<'a> {
     (request.name, request.namespace, request.operation, request.username) = ("web", "shop", "UPDATE", "alice");
     let bytes = object.as_bytes().into();
     let object = Some(match came {
-        Came::OverGrpc => Document::new(bytes),
-        Came::InJson(None) => Document::checked(bytes),
-        Came::InJson(Some(ends)) => Document::noted(bytes, ends.clone()),
+        Came::OverGrpc => JsonDocument::new(bytes),
+        Came::InJson(None) => JsonDocument::checked(bytes),
+        Came::InJson(Some(ends)) => JsonDocument::noted(bytes, ends.clone()),
     });
     Input { request, object, old_object: None, decisions: AccessDecisions::default() }
 }
@@ -57,7 +57,7 @@ fn input<'a>(object: &'a str, came: &Came) -> Input<'a> {
 fn decided(conditions: &[Condition], object: &str, came: &Came) -> bool {
     let steps = Cell::new(u64::MAX);
     let input = input(object, came);
-    matches!(decide(conditions, &input, &Allowance { steps: &steps, over: &|| false }), Decision::Matches)
+    matches!(decide(conditions, &input, &Allowance { steps: &steps, over: &|| false }), ConditionsDecision::Matches)
 }
 
 fn conditions(criterion: &mut Criterion) {

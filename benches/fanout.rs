@@ -27,7 +27,7 @@ use common::{
 };
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use gatepost::{
-    hooks::{Call, GrpcRequest, Method, Request, Responses, Reuse, frames_of},
+    hooks::{Call, GrpcRequest, HookRequest, Method, Responses, Reuse, frames_of},
     model::Rope,
     wire::inbound,
 };
@@ -82,7 +82,7 @@ fn ours(whole: &Bytes, hooks: usize) {
     let deadline = Instant::now() + Duration::from_secs(10);
     for tag in 0..hooks {
         black_box(frames_of(Call {
-            request: Request::Grpc(GrpcRequest { method: Method::Validate, namespace_labels: None }),
+            request: HookRequest::Grpc(GrpcRequest { method: Method::Validate, namespace_labels: None }),
             body: review.bytes.clone(),
             deadline,
             responses: responses.clone(),

@@ -27,7 +27,7 @@ use common::{SIZES, message};
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use futures_util::future::join_all;
 use gatepost::{
-    hooks::{Call, Channel, GrpcRequest, Method, Reply, Request, Responses, Reuse},
+    hooks::{Call, Channel, GrpcRequest, HookRequest, Method, Reply, Responses, Reuse},
     model::{Endpoint, Hops, Rope, Transport, hook::Address},
     wire::{
         outbound::framed,
@@ -140,7 +140,7 @@ fn ours(caller: &Caller, message: &Bytes, hooks: usize) {
     let body = Rope::new([message.clone()]);
     for (tag, channel) in caller.ours[..hooks].iter().enumerate() {
         let call = Call {
-            request: Request::Grpc(GrpcRequest { method: Method::Validate, namespace_labels: None }),
+            request: HookRequest::Grpc(GrpcRequest { method: Method::Validate, namespace_labels: None }),
             body: body.clone(),
             deadline: Instant::now() + Duration::from_secs(30),
             responses: responses.clone(),

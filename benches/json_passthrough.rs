@@ -30,7 +30,7 @@ use std::{
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use gatepost::{
-    hooks::{Call, Channel, HttpReply, HttpRequest, Reply, Request, Responses, Reuse},
+    hooks::{Call, Channel, HookRequest, HttpReply, HttpRequest, Reply, Responses, Reuse},
     model::{HookType, HttpForm, ReviewVersion, Rope},
     wire::{
         encodings::{Encodings, HookEncoding},
@@ -80,7 +80,8 @@ impl Caller {
     /// Asks hook `tag`, which learns from the path what uid to answer to.
     fn ask(&self, responses: &Arc<Responses>, tag: usize, uid: &str, body: Rope) {
         let timeout = Duration::from_secs(30);
-        let request = Request::Http(HttpRequest { path: format!("/validate?uid={uid}").into(), form: JSON, timeout });
+        let request =
+            HookRequest::Http(HttpRequest { path: format!("/validate?uid={uid}").into(), form: JSON, timeout });
         let deadline = Instant::now() + timeout;
         let call = Call {
             request,

@@ -10,7 +10,7 @@ use std::hint::black_box;
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use gatepost::{
-    model::{Gvk, Gvr, Operation, Review, Target},
+    model::{Gvk, Gvr, Operation, Review, RuleTarget},
     snapshot::{HookSet, How, Matched, Snapshot, SourceFile, load},
 };
 
@@ -66,7 +66,7 @@ fn review() -> Review {
 /// kube-apiserver's way: every rule of every hook, one after the other.
 fn scan(snapshot: &Snapshot, review: &Review, out: &mut HookSet) {
     out.clear();
-    let made = Target::as_made(review);
+    let made = RuleTarget::as_made(review);
     let seen = (0..).zip(&snapshot.hooks).filter(|(_, hook)| hook.rules.iter().any(|rule| rule.matches(&made)));
     out.extend(seen.map(|(hook, _)| Matched { hook, how: How::AsMade }));
 }

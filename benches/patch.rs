@@ -22,7 +22,7 @@ use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use gatepost::{
     model::Rope,
-    patch::{Document, Limits, Patch},
+    patch::{Document, Patch, PatchLimits},
 };
 use json_review::deployment;
 
@@ -47,7 +47,7 @@ fn at_most(size: usize) -> String {
 fn ours(object: &Bytes, patch: &Bytes) -> usize {
     let patch = Patch::parse(patch.clone()).expect("a patch");
     let document = Document::new(Rope::new([object.clone()])).expect("an object");
-    document.patched(&patch, Limits::default()).expect("it applies").rope().len()
+    document.patched(&patch, PatchLimits::default()).expect("it applies").rope().len()
 }
 
 fn reference(object: &Bytes, patch: &Bytes) -> usize {

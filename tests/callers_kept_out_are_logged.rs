@@ -13,7 +13,7 @@ use std::{
 
 use front::until;
 use gatepost::{
-    front::{Bound, Limits},
+    front::{Bound, FrontLimits},
     tls::{ServerFiles, ServerTls},
 };
 use tls::{Authority, BOTH, Pair, client, connect, files, put, put_pair};
@@ -56,7 +56,7 @@ async fn each_fault_is_logged_with_its_reason_and_what_to_do() {
     let serving = Arc::new(ServerTls::load(ServerFiles { client_ca, ..files(folder.path()) }).expect("sound files"));
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
     let address = listener.local_addr().expect("address");
-    let _sidecar = front::serving(Limits::default(), address, Bound::Tls(listener, serving));
+    let _sidecar = front::serving(FrontLimits::default(), address, Bound::Tls(listener, serving));
     let call = async |trusted: &Authority, pair: Option<&Pair>| {
         // In TLS 1.3 a client hears with its first read that it was not let in.
         if let Ok(mut stream) = connect(address, &client(trusted, pair, &["http/1.1"], BOTH)).await {

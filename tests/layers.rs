@@ -1,11 +1,13 @@
 //! Imports point one way. This reads the `crate::` paths in `src/` and fails on an upward one, on a package used
 //! outside its doors, on a clock, a socket or a log in a pure layer, and on a file that is too long. Inside a layer no
-//! files import each other in a circle.
+//! files import each other in a circle. No two types that are seen outside their folders have one name.
 
 #[path = "layers/circles.rs"]
 mod circles;
 #[path = "layers/contributing.rs"]
 mod contributing;
+#[path = "layers/type_names.rs"]
+mod type_names;
 
 use std::{
     collections::BTreeSet,

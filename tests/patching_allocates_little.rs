@@ -10,7 +10,7 @@ use std::sync::{
 use bytes::Bytes;
 use gatepost::{
     model::Rope,
-    patch::{Document, Limits, Patch},
+    patch::{Document, Patch, PatchLimits},
 };
 use tracking_allocator::{AllocationGroupId, AllocationGroupToken, AllocationRegistry, AllocationTracker, Allocator};
 
@@ -63,7 +63,7 @@ fn measured(object: &Bytes, patch: &Bytes) -> (Document, Rope, usize, usize) {
     let guard = token.enter();
     let patch = Patch::parse(patch.clone()).expect("a patch");
     let document = Document::new(Rope::new([object.clone()])).expect("an object");
-    let patched = document.patched(&patch, Limits::default()).expect("it applies");
+    let patched = document.patched(&patch, PatchLimits::default()).expect("it applies");
     let difference = patched.difference().expect("it differs");
     drop(guard);
     AllocationRegistry::disable_tracking();

@@ -24,7 +24,7 @@ use std::{
 
 use cases::Case;
 use etcd::{Cluster, wait};
-use gatepost::replicas::{Report, publisher::TTL};
+use gatepost::replicas::{ReplicaReport, publisher::TTL};
 use support::gate::{document, hook};
 
 const CASES: [Case; 5] = [
@@ -80,7 +80,7 @@ fn gatepost(cluster: &Cluster, arguments: &[&str]) -> (Option<i32>, String, Stri
     (status.code(), text(stdout), text(stderr))
 }
 
-fn listed(cluster: &Cluster) -> Vec<Report> {
+fn listed(cluster: &Cluster) -> Vec<ReplicaReport> {
     serde_json::from_str(&gatepost(cluster, &["status", "--json"]).1).unwrap_or_default()
 }
 

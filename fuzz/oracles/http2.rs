@@ -15,8 +15,8 @@ use std::{
 
 use bytes::Bytes;
 use gatepost::{
-    hpack::{FieldName, Name, Text, entry, literal},
-    http2::{ClientConnection, Config, Exchange, Failure, FieldError, Fields, RequestHead},
+    hpack::{DecodedName, DecodedText, FieldName, entry, literal},
+    http2::{ClientConnection, Config, Exchange, ExchangeFailure, FieldError, HeaderFields, RequestHead},
     model::Rope,
 };
 
@@ -57,8 +57,13 @@ struct Asked {
 #[derive(Default)]
 struct Seen;
 
-impl Fields for Seen {
-    fn field(&mut self, name: Name<'_>, value: Text<'_>, scratch: &mut Vec<u8>) -> Result<bool, FieldError> {
+impl HeaderFields for Seen {
+    fn field(
+        &mut self,
+        name: DecodedName<'_>,
+        value: DecodedText<'_>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<bool, FieldError> {
         name.read(scratch)?;
         let known = scratch.starts_with(b"x");
         value.read(scratch)?;
@@ -113,7 +118,7 @@ impl Exchange for Asked {
         self.fate.settled.set(self.fate.settled.get() + 1);
     }
 
-    fn fail(self, _: Failure<'_, ()>) {
+    fn fail(self, _: ExchangeFailure<'_, ()>) {
         self.fate.settled.set(self.fate.settled.get() + 1);
     }
 }

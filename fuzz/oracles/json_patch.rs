@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use gatepost::{
     model::Rope,
-    patch::{Document, Fault, IdentityField, Limits, Patch, PatchError},
+    patch::{Document, IdentityField, OperationFault, Patch, PatchError, PatchLimits},
 };
 use serde_json::{Value, json};
 
@@ -35,7 +35,8 @@ pub(crate) fn check(input: &[u8]) {
 
 /// The document and the model after a patch that applies to both; none where nothing more is to be compared.
 fn one(document: &Document, model: &Value, line: &[u8]) -> Option<(Document, Value)> {
-    let ours = Patch::parse(Bytes::copy_from_slice(line)).and_then(|patch| document.patched(&patch, Limits::default()));
+    let ours =
+        Patch::parse(Bytes::copy_from_slice(line)).and_then(|patch| document.patched(&patch, PatchLimits::default()));
     let operations = match serde_json::from_slice(line) {
         _ if line.is_empty() => Vec::new(),
         Ok(Value::Array(operations)) => operations,
@@ -64,7 +65,7 @@ fn one(document: &Document, model: &Value, line: &[u8]) -> Option<(Document, Val
             assert_eq!(value(document.rope()), after.value, "another object comes out");
             Some((document, after.value))
         }
-        (Err(PatchError::Operation { fault: Fault::CopiedTooMuch, .. }), _) => {
+        (Err(PatchError::Operation { fault: OperationFault::CopiedTooMuch, .. }), _) => {
             assert!(after.copied * 6 > COPIED, "{} bytes are too many to be copied", after.copied);
             None
         }
@@ -73,7 +74,7 @@ fn one(document: &Document, model: &Value, line: &[u8]) -> Option<(Document, Val
             None
         }
         // Go compares scalars as they are written: `1.0` is not `1` there, and "\u0061" not "a".
-        (Err(PatchError::Operation { fault: Fault::TestFailed, .. }), Ok(())) => {
+        (Err(PatchError::Operation { fault: OperationFault::TestFailed, .. }), Ok(())) => {
             let text = [&document.rope().copy_of(0..document.rope().len())[..], line].concat();
             assert!(text.iter().any(|byte| b"\\.eE-".contains(byte)), "a test fails that holds");
             None
@@ -96,7 +97,7 @@ fn one_patch_back(original: &Document, before: &Value, document: &Document, mode
     json_patch::patch(&mut again, &operations).expect("applies");
     assert_eq!(again, *model, "the one patch comes to something else");
     let patch = Patch::parse(difference).expect("a patch");
-    let patched = original.patched(&patch, Limits::default()).expect("applies");
+    let patched = original.patched(&patch, PatchLimits::default()).expect("applies");
     assert_eq!(value(patched.rope()), *model, "the one patch comes to something else here");
 }
 

@@ -7,7 +7,8 @@
 use std::{borrow::Cow, cell::Cell, fmt::Write as _};
 
 use gatepost::cel::{
-    AccessDecision, AccessDecisions, Allowance, Condition, Decision, Document, Input, Request, User, decide,
+    AccessDecision, AccessDecisions, Allowance, Condition, ConditionsDecision, Input, JsonDocument, Request, User,
+    decide,
 };
 use serde::{
     Deserializer,
@@ -26,10 +27,10 @@ const DEEPEST: usize = 60;
 
 pub(crate) fn check(input: &[u8]) {
     let Some((object, condition)) = parts(input) else { return };
-    let once = evaluated(&condition, || Document::new(Cow::Borrowed(object)));
+    let once = evaluated(&condition, || JsonDocument::new(Cow::Borrowed(object)));
     assert!(once.value.is_err() || once.cost <= MOST, "it costs {}, and has a value", once.cost);
     // A cost that is not deterministic fails here: the same evaluation again has the same result.
-    let again = evaluated(&condition, || Document::new(Cow::Borrowed(object)));
+    let again = evaluated(&condition, || JsonDocument::new(Cow::Borrowed(object)));
     assert_eq!((&once.value, once.cost, &once.decision), (&again.value, again.cost, &again.decision));
     let Some(anew) = std::str::from_utf8(object).ok().and_then(|text| rewritten(text.trim_matches([' ', '\t', '\r'])))
     else {
@@ -38,7 +39,7 @@ pub(crate) fn check(input: &[u8]) {
     if let Err(why) = &once.value {
         assert!(!why.contains("the object is not JSON"), "serde reads it: {why}");
     }
-    for document in [Document::new as fn(Cow<'static, [u8]>) -> Document<'static>, Document::checked] {
+    for document in [JsonDocument::new as fn(Cow<'static, [u8]>) -> JsonDocument<'static>, JsonDocument::checked] {
         let other = evaluated(&condition, || document(Cow::Owned(anew.clone().into_bytes())));
         // One of them may be given up where the other is not, as it has more bytes to go through.
         if once.is_given_up() || other.is_given_up() {
@@ -54,7 +55,7 @@ pub(crate) fn check(input: &[u8]) {
 #[allow(dead_code, reason = "the tests of the corpus ask for it")]
 pub(crate) fn value(input: &[u8]) -> Option<Result<bool, String>> {
     let (object, condition) = parts(input)?;
-    Some(evaluated(&condition, || Document::new(Cow::Borrowed(object))).value)
+    Some(evaluated(&condition, || JsonDocument::new(Cow::Borrowed(object))).value)
 }
 
 fn parts(input: &[u8]) -> Option<(&[u8], [Condition; 1])> {
@@ -76,7 +77,7 @@ impl Evaluated {
 }
 
 /// An expression's value, with every access check decided on the way; of a document that nobody has looked into yet.
-fn evaluated<'d>(condition: &[Condition; 1], document: impl Fn() -> Document<'d>) -> Evaluated {
+fn evaluated<'d>(condition: &[Condition; 1], document: impl Fn() -> JsonDocument<'d>) -> Evaluated {
     let mut decisions = AccessDecisions::default();
     loop {
         let mut request = Request::new(|| {
@@ -86,7 +87,7 @@ fn evaluated<'d>(condition: &[Condition; 1], document: impl Fn() -> Document<'d>
         request.kind = ["apps", "v1", "Deployment"];
         request.resource = ["apps", "v1", "deployments"];
         (request.name, request.namespace, request.operation, request.username) = ("web", "default", "UPDATE", "alice");
-        let old_object = Some(Document::new(Cow::Borrowed(br#"{"kind":"Deployment","spec":{"replicas":2}}"#)));
+        let old_object = Some(JsonDocument::new(Cow::Borrowed(br#"{"kind":"Deployment","spec":{"replicas":2}}"#)));
         let input = Input { request, object: Some(document()), old_object, decisions: decisions.clone() };
         let steps = Cell::new(STEPS);
         let allowance = Allowance { steps: &steps, over: &|| false };
@@ -97,15 +98,15 @@ fn evaluated<'d>(condition: &[Condition; 1], document: impl Fn() -> Document<'d>
         steps.set(STEPS);
         let decision = decide(condition, &input, &allowance);
         match decision {
-            Decision::Undecided(check) if decisions.len() < 8 => {
+            ConditionsDecision::Undecided(check) if decisions.len() < 8 => {
                 let allowed = check.verb.len() % 2 == 1;
                 let error = (check.verb.len() % 5 == 4).then(|| "made up".into());
                 decisions.insert(*check, Ok(AccessDecision { allowed, reason: "a reason".into(), error }));
             }
             decision => {
                 let agree = match (&decision, &value) {
-                    (Decision::Matches, value) => *value == Ok(true),
-                    (Decision::Excluded(_), value) => *value == Ok(false),
+                    (ConditionsDecision::Matches, value) => *value == Ok(true),
+                    (ConditionsDecision::Excluded(_), value) => *value == Ok(false),
                     _ => value.is_err(),
                 };
                 assert!(agree, "{decision:?} of {value:?}");

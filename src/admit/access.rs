@@ -8,7 +8,7 @@ use std::{
 
 use tokio::{sync::oneshot, time::timeout_at};
 
-use super::{status, status::Refusal};
+use super::{status, status::StatusError};
 use crate::{
     cel::{self, AccessCheck, AccessDecision, AccessDecisions},
     live::{Authorizer, authorizer::Decided},
@@ -46,7 +46,7 @@ impl<'a> Access<'a> {
         review: &Review,
         checks: Vec<AccessCheck>,
         until: Instant,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), StatusError> {
         let out_of_time = |_| Box::new(status::out_of_time());
         let len = review.user.as_ref().map_or(0, Range::len);
         let theirs = review.clone();

@@ -25,7 +25,7 @@ use tracing::Span;
 
 use super::{Caller, outcome::Outcome, trace};
 use crate::{
-    hooks::{AnswerHold, GrpcRequest, HttpRequest, Method, Processed, Reply, Request, Reuse},
+    hooks::{AnswerHold, GrpcRequest, HookRequest, HttpRequest, Method, Processed, Reply, Reuse},
     live::LiveHook,
     model::{CallFailure, FailurePolicy, HookType, Protocol, Review},
 };
@@ -199,17 +199,17 @@ impl<'a> Attempt<'a> {
     }
 
     /// Request to the hook, the same each time, as upstream.
-    pub(super) fn request(&self, caller: &Caller, began: Instant) -> Request {
+    pub(super) fn request(&self, caller: &Caller, began: Instant) -> HookRequest {
         match self.live.target.protocol() {
             Protocol::Grpc => {
                 let method = match self.live.hook.hook_type {
                     HookType::Validating => Method::Validate,
                     HookType::Mutating => Method::Mutate,
                 };
-                Request::Grpc(GrpcRequest { method, namespace_labels: caller.namespace_labels_text.clone() })
+                HookRequest::Grpc(GrpcRequest { method, namespace_labels: caller.namespace_labels_text.clone() })
             }
             Protocol::Http { path, form } => {
-                Request::Http(HttpRequest { path: path.clone(), form: *form, timeout: self.allowed(began) })
+                HookRequest::Http(HttpRequest { path: path.clone(), form: *form, timeout: self.allowed(began) })
             }
         }
     }

@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer, ser::SerializeSeq};
 use super::{
     bypass_decision::BypassDecision,
     initialize::Run,
-    mutate::Turn,
+    mutate::HookTurn,
     outcome::Outcome,
     unasked::{self, Unasked},
 };
@@ -127,7 +127,7 @@ struct PassLine<'a> {
 /// Calls of all phases that counted.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Calls<'a> {
-    pub(super) turns: &'a [Turn<'a>],
+    pub(super) turns: &'a [HookTurn<'a>],
     /// Mutating hooks whose turn did not come in time.
     pub(super) unasked: Option<&'a Unasked<'a>>,
     pub(super) runs: &'a [Run],

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use super::{
     annotations::Annotations,
     decider::Decider,
-    mutate::{Change, Turn},
+    mutate::{Change, HookTurn},
     outcome::{Ending, Outcome},
     status,
     warnings::Warnings,
@@ -58,7 +58,12 @@ pub struct Dropped {
 ///
 /// Any rejection rejects. Where there are several, every reason is given, ordered by name, with the code of the first;
 /// upstream would give whichever came first.
-pub fn combine(turns: &[Turn<'_>], outcomes: &[Outcome<'_>], probing: [&[Decider<'_>]; 2], patches: bool) -> Combined {
+pub fn combine(
+    turns: &[HookTurn<'_>],
+    outcomes: &[Outcome<'_>],
+    probing: [&[Decider<'_>]; 2],
+    patches: bool,
+) -> Combined {
     let mut parts = Parts::default();
     for turn in turns {
         parts.turn(turn, patches);
@@ -113,7 +118,7 @@ impl<'a> Parts<'a> {
         }
     }
 
-    fn turn(&mut self, turn: &'a Turn<'a>, patches: bool) {
+    fn turn(&mut self, turn: &'a HookTurn<'a>, patches: bool) {
         let key = || format!("round_{}_index_{}", turn.round, turn.place);
         let Decider { name, .. } = turn.outcome.decider;
         self.outcome(&turn.outcome, MUTATION_FAILED_OPEN, key);

@@ -14,12 +14,12 @@ use super::{
     Caller,
     access::{Access, user_of},
     now, status,
-    status::Refusal,
+    status::StatusError,
 };
 use crate::{
-    cel::{self, AccessCheck, AccessDecisions, Allowance, Condition, Decision, Document, Input, Request},
+    cel::{self, AccessCheck, AccessDecisions, Allowance, Condition, ConditionsDecision, Input, JsonDocument, Request},
     live::{Generation, LiveHook},
-    model::{ContainerEnds, Encoding, Gvk, Gvr, Review, Target},
+    model::{ContainerEnds, Encoding, Gvk, Gvr, Review, RuleTarget},
     offload::{self, LARGE},
     telemetry::{HookMetrics, UnmetConditions},
 };
@@ -40,7 +40,7 @@ pub(super) enum ConditionsResult {
     /// Its failure policy decides; as upstream words it.
     Failed(String),
     /// The request's time ended before that was known.
-    Refused(Refusal),
+    Refused(StatusError),
 }
 
 /// Reasons why conditions are still undecided.
@@ -51,16 +51,16 @@ pub(super) enum Pending {
     Access(AccessCheck),
 }
 
-impl TryFrom<Decision<'_>> for ConditionsResult {
+impl TryFrom<ConditionsDecision<'_>> for ConditionsResult {
     type Error = Pending;
 
-    fn try_from(decision: Decision<'_>) -> Result<Self, Pending> {
+    fn try_from(decision: ConditionsDecision<'_>) -> Result<Self, Pending> {
         Ok(match decision {
-            Decision::Matches => Self::Asked,
-            Decision::Excluded(_) => Self::Excluded,
-            Decision::Failed(why) => Self::Failed(why),
-            Decision::TooLong => return Err(Pending::Slow),
-            Decision::Undecided(check) => return Err(Pending::Access(*check)),
+            ConditionsDecision::Matches => Self::Asked,
+            ConditionsDecision::Excluded(_) => Self::Excluded,
+            ConditionsDecision::Failed(why) => Self::Failed(why),
+            ConditionsDecision::TooLong => return Err(Pending::Slow),
+            ConditionsDecision::Undecided(check) => return Err(Pending::Access(*check)),
         })
     }
 }
@@ -213,7 +213,7 @@ impl<'a> Judge<'a> {
         conditions.iter().any(|condition| condition.asks_authorizer() || large && condition.reads_objects())
     }
 
-    fn at_once<'c>(&'c self, conditions: &'c [Condition]) -> Option<Decision<'c>> {
+    fn at_once<'c>(&'c self, conditions: &'c [Condition]) -> Option<ConditionsDecision<'c>> {
         let Conditions { review, caller, steps, .. } = self.conditions;
         let deadline = caller.deadline;
         let allowance = Allowance { steps, over: &|| deadline.left(now()).is_zero() };
@@ -255,7 +255,7 @@ fn is_large(place: &Option<Range<usize>>) -> bool {
 /// Input of an expression. As upstream, `resource` is what the client asked for, and `kind` that of the object
 /// as it is written.
 fn input(review: &Review, objects: bool, decisions: AccessDecisions) -> Input<'_> {
-    let made = Target::as_made(review);
+    let made = RuleTarget::as_made(review);
     let mut request = Request::new(move || user_of(review));
     request.kind = kind_of(&review.kind);
     request.request_kind = kind_of(review.request_kind.as_ref().unwrap_or(&review.kind));
@@ -284,16 +284,16 @@ fn resource_of(Gvr { group, version, resource }: &Gvr) -> [&str; 3] {
 }
 
 /// Shared where it lies in one piece. A review in JSON was checked when it was read, and so were patches of its object.
-fn document(review: &Review, place: Range<usize>, ends: Option<ContainerEnds>) -> Document<'_> {
+fn document(review: &Review, place: Range<usize>, ends: Option<ContainerEnds>) -> JsonDocument<'_> {
     let bytes = match review.bytes.contiguous(place.clone()) {
         Some(bytes) => Cow::Borrowed(bytes),
         None => Cow::Owned(review.bytes.copy_of(place).into()),
     };
     match review.encoding {
         Encoding::Json(_) => match ends {
-            Some(ends) => Document::noted(bytes, ends),
-            None => Document::checked(bytes),
+            Some(ends) => JsonDocument::noted(bytes, ends),
+            None => JsonDocument::checked(bytes),
         },
-        Encoding::Envelope(_) | Encoding::Grpc => Document::new(bytes),
+        Encoding::Envelope(_) | Encoding::Grpc => JsonDocument::new(bytes),
     }
 }

@@ -31,11 +31,11 @@ use super::{
     now,
     patched::Patched,
     status,
-    status::Refusal,
+    status::StatusError,
 };
 use crate::{
     cel::{AccessCheck, AccessTarget, ResourceAccess, Subject},
-    initialize::{Initialization, Initializers, Refused, VERB, create, needs_permission},
+    initialize::{Initialization, Initializers, RefusedList, VERB, create, needs_permission},
     model::{FailurePolicy, Gvr, Initializer, Operation, ResourceInitializers, Review},
     offload,
     telemetry::InitializerOutcome,
@@ -59,7 +59,7 @@ pub(super) struct Initialized {
     /// The object, where something has changed it.
     pub(super) patched: Option<Arc<Patched>>,
     /// Rejection of the object, where it is not created.
-    pub(super) refusal: Option<Refusal>,
+    pub(super) refusal: Option<StatusError>,
     /// It is stored, and others must still act.
     pub(super) unfinished: bool,
     /// Warning that it is stored and waits.
@@ -89,7 +89,7 @@ pub(super) fn concerns(case: Case<'_>) -> bool {
 pub(super) async fn initialize(
     case: Case<'_>,
     patched: Option<Arc<Patched>>,
-    before: Result<Option<Field>, Refusal>,
+    before: Result<Option<Field>, StatusError>,
 ) -> Initialized {
     let initialized = Initialized { patched, ..Initialized::default() };
     let mut phase = Phase { case, initialized, creator: None, no_room: false };
@@ -109,7 +109,7 @@ struct Phase<'a> {
 }
 
 impl<'a> Phase<'a> {
-    async fn run(&mut self, before: Result<Option<Field>, Refusal>) -> Result<(), Refusal> {
+    async fn run(&mut self, before: Result<Option<Field>, StatusError>) -> Result<(), StatusError> {
         let Case { review, generation, caller, .. } = self.case;
         let entry = generation.snapshot.initializers_of(&review.resource.group, &review.resource.resource);
         if caller.stores_unfinished {
@@ -124,7 +124,7 @@ impl<'a> Phase<'a> {
         let review = patched.as_ref().map_or(review, |patched| &patched.review);
         let mut lookup = self.case.lookup(review, None);
         let pending = self.pending(entry, review, None, &mut lookup).await;
-        let pending = pending.or_else(|refusal| self.unselected(entry, refusal))?;
+        let pending = pending.or_else(|refusal| self.unselected(entry, refusal).map(|()| None))?;
         let Some(list) = pending else { return Ok(()) };
         self.work_off(entry, &mut Initialization::new(list), &mut lookup).await
     }
@@ -135,7 +135,7 @@ impl<'a> Phase<'a> {
         entry: &ResourceInitializers,
         way: &mut Initialization,
         lookup: &mut Lookup<'_>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), StatusError> {
         let mut ahead = Ahead::default();
         while let Some(head) = way.head() {
             let name: Arc<str> = head.into();
@@ -225,14 +225,14 @@ impl<'a> Phase<'a> {
     }
 
     /// Rejection of a list that the requester may not write so.
-    fn denied(&mut self, refused: Refused) -> Refusal {
+    fn denied(&mut self, refused: RefusedList) -> StatusError {
         self.initialized.denied = true;
         Box::new(refused.into_status())
     }
 
     /// The request's time was over before it was known which initializers act. Where none of them must, the object goes on
     /// without them.
-    fn unselected(&mut self, entry: &ResourceInitializers, refusal: Refusal) -> Result<Option<Initializers>, Refusal> {
+    fn unselected(&mut self, entry: &ResourceInitializers, refusal: StatusError) -> Result<(), StatusError> {
         let Case { bypass, began, .. } = self.case;
         let opens = |one: &Initializer| one.failure_policy == FailurePolicy::Ignore || bypass.fails_open(&one.name);
         if *refusal != status::out_of_time() || !entry.initializers.iter().all(opens) {
@@ -244,7 +244,7 @@ impl<'a> Phase<'a> {
             let outcome = InitializerOutcome::FailedOpen;
             self.ended(Run { name, outcome, took, passed_over: Some(passed_over) });
         }
-        Ok(None)
+        Ok(())
     }
 
     /// The object's pending list: the client's own, in the object's `field` or annotation, or the configured names that it is
@@ -255,7 +255,7 @@ impl<'a> Phase<'a> {
         review: &Review,
         field: Option<Initializers>,
         lookup: &mut Lookup<'_>,
-    ) -> Result<Option<Initializers>, Refusal> {
+    ) -> Result<Option<Initializers>, StatusError> {
         let [written, mirror] = self.annotations(review).await?;
         let in_group = |wanted: &[Box<str>]| groups::any_of(review, wanted);
         // Anybody may write that annotation; a kubelet alone means it.
@@ -294,7 +294,7 @@ impl<'a> Phase<'a> {
 
     /// May the user `initialize` the resource, by the answer of the cluster's apiserver? Without a cluster, no user
     /// may.
-    async fn may_initialize(&self, review: &Review) -> Result<bool, Refusal> {
+    async fn may_initialize(&self, review: &Review) -> Result<bool, StatusError> {
         let Case { gate, access, .. } = self.case;
         if gate.authorizer.is_none() {
             return Ok(false);
@@ -311,7 +311,7 @@ impl<'a> Phase<'a> {
         Err(Box::new(status::internal(&what)))
     }
 
-    async fn annotations(&self, review: &Review) -> Result<[Option<String>; 2], Refusal> {
+    async fn annotations(&self, review: &Review) -> Result<[Option<String>; 2], StatusError> {
         let Some(place) = review.object.clone() else { return Ok([None, None]) };
         let (bytes, size) = (review.bytes.clone(), place.len());
         let reading = offload::run(size, move || annotations::of_object(&bytes, place, [OWN_LIST, MIRROR]));
@@ -325,7 +325,7 @@ impl<'a> Phase<'a> {
 
     /// Does the initializer act on this object? One that a bypass or break-glass leaves out does not. `later`: others may
     /// act on the stored object.
-    async fn is_selected(&self, one: &Initializer, later: bool, lookup: &mut Lookup<'_>) -> Result<bool, Refusal> {
+    async fn is_selected(&self, one: &Initializer, later: bool, lookup: &mut Lookup<'_>) -> Result<bool, StatusError> {
         let bypass = self.case.bypass;
         let nobody_acts = !one.acts_in_flight() && !later;
         if nobody_acts || bypass.skips(&one.name) || bypass.break_glass_covers(&one.name) {
@@ -361,7 +361,7 @@ pub(super) fn permission((group, resource): (&str, &str), (namespace, name): (&s
 async fn known<'l, T>(
     lookup: &mut Lookup<'l>,
     look: impl Fn(&Lookup<'l>) -> Result<T, LookupError>,
-) -> Result<T, Refusal> {
+) -> Result<T, StatusError> {
     let mut found = false;
     loop {
         match look(lookup) {

@@ -4,13 +4,13 @@ use std::{cell::OnceCell, ops::Range, sync::Arc, time::Instant};
 
 use bytestring::ByteString;
 
-use super::{Caller, access::Access, conditions::Conditions, status, status::Refusal};
+use super::{Caller, access::Access, conditions::Conditions, status, status::StatusError};
 use crate::{
     live::{
         Generation, LiveHook, Namespaces,
-        namespaces::{Seen, TOO_OLD_AFTER},
+        namespaces::{NamespaceView, TOO_OLD_AFTER},
     },
-    model::{Labels, Operation, Review, Selector, Target},
+    model::{Labels, Operation, Review, RuleTarget, Selector},
     offload::{self, LARGE},
     snapshot::NAME_LABEL,
     wire::labels,
@@ -20,7 +20,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(super) enum LookupError {
     /// The request is rejected with this.
-    Refused(Refusal),
+    Refused(StatusError),
     /// The cluster's namespaces are followed, and this one is not among them yet: the apiserver is to be asked.
     Unknown(ByteString),
     /// An object is to be read that is too large to be read here: [`Lookup::read`].
@@ -29,14 +29,14 @@ pub(super) enum LookupError {
     Slow,
 }
 
-impl From<Refusal> for LookupError {
-    fn from(refusal: Refusal) -> Self {
+impl From<StatusError> for LookupError {
+    fn from(refusal: StatusError) -> Self {
         Self::Refused(refusal)
     }
 }
 
 /// Labels of a namespace as the apiserver gives them, or why it does not.
-pub(super) type Found = Result<Arc<Labels>, Refusal>;
+pub(super) type Found = Result<Arc<Labels>, StatusError>;
 
 /// The labels of one request's namespace and objects.
 pub(super) struct Lookup<'a> {
@@ -48,11 +48,11 @@ pub(super) struct Lookup<'a> {
     /// The request's namespace, where it had to be asked about.
     found: Option<Found>,
     /// The request's namespace as the followed cluster has it: the same for all hooks, whatever changes meanwhile.
-    followed: OnceCell<Seen>,
-    own_object: OnceCell<Result<Option<Labels>, Refusal>>,
+    followed: OnceCell<NamespaceView>,
+    own_object: OnceCell<Result<Option<Labels>, StatusError>>,
     /// The same of a Namespace, with its name.
     own_namespace: OnceCell<Labels>,
-    old_object: OnceCell<Result<Option<Labels>, Refusal>>,
+    old_object: OnceCell<Result<Option<Labels>, StatusError>>,
     /// Decisions of hooks' `matchConditions`.
     pub(super) conditions: Conditions<'a>,
 }
@@ -151,7 +151,7 @@ impl<'a> Lookup<'a> {
     /// Source: §4.3, upstream `W/predicates/namespace/matcher.go`.
     fn namespace_matches(&self, selector: &Selector) -> Result<bool, LookupError> {
         let review = self.review;
-        let made = Target::as_made(review);
+        let made = RuleTarget::as_made(review);
         let is_namespace = made.resource.resource == "namespaces";
         if selector.is_empty() || (review.namespace.is_empty() && !is_namespace) {
             return Ok(true);
@@ -255,7 +255,7 @@ impl<'a> Lookup<'a> {
 
     fn labels<'s>(
         &'s self,
-        cell: &'s OnceCell<Result<Option<Labels>, Refusal>>,
+        cell: &'s OnceCell<Result<Option<Labels>, StatusError>>,
         place: &Option<Range<usize>>,
     ) -> Result<Option<&'s Labels>, LookupError> {
         let Some(place) = place else { return Ok(None) };

@@ -37,7 +37,7 @@ use smallvec::SmallVec;
 use tracing::Instrument as _;
 
 use crate::{
-    live::{Authorizer, Current, Discovery, Generation, LiveHook, Namespaces, discovery::Looked},
+    live::{Authorizer, Current, Discovery, Generation, LiveHook, Namespaces, discovery::DiscoveryView},
     memory::MemoryBudget,
     model::{HookType, Phase, Review, StatusInfo, Verdict, verdict},
     snapshot::{HookSet, Matched},
@@ -53,10 +53,10 @@ use conditions::Judge;
 use decider::Decider;
 use initialize::Initialized;
 use lookup::{Found, Lookup, LookupError};
-use mutate::{Mutation, Turn};
+use mutate::{HookTurn, Mutation};
 use outcome::Outcome;
 use select::{Role, Selected, Selection};
-use status::Refusal;
+use status::StatusError;
 use validate::{Validation, validate};
 
 /// Reasons that a rejection gives.
@@ -200,7 +200,7 @@ impl<'a> Case<'a> {
             return HookSet::new();
         }
         let looked = gate.discovery.as_ref().map(|discovery| discovery.look(now()));
-        let served = looked.as_ref().map(Looked::served);
+        let served = looked.as_ref().map(DiscoveryView::served);
         let mut matching = Selection { generation, bypass, review, caller, served }.matching(hook_type);
         if let Some(segment) = caller.segment.filter(|_| hook_type == HookType::Mutating) {
             let snapshot = &generation.snapshot;
@@ -219,13 +219,13 @@ impl<'a> Case<'a> {
         lookup: &mut Lookup<'_>,
         matched: Matched,
         behind: Option<&[Matched]>,
-    ) -> Result<Option<Role<'a>>, Refusal> {
+    ) -> Result<Option<Role<'a>>, StatusError> {
         let Self { gate, caller, generation, bypass, .. } = self;
         let mut found = false;
         loop {
             let role = {
                 let looked = gate.discovery.as_ref().map(|discovery| discovery.look(now()));
-                let served = looked.as_ref().map(Looked::served);
+                let served = looked.as_ref().map(DiscoveryView::served);
                 let judge = Judge::new(&lookup.conditions);
                 let selection = Selection { generation, bypass, review, caller, served };
                 let role = selection.role(lookup, &judge, matched);
@@ -262,12 +262,12 @@ impl<'a> Case<'a> {
 
     /// The validating hooks this request is for. Waits only for a namespace, or a resource, that is not known
     /// yet, for large objects to be read, and for conditions that take long.
-    async fn selected(self, review: &Review) -> Result<Selected<'a>, Refusal> {
+    async fn selected(self, review: &Review) -> Result<Selected<'a>, StatusError> {
         let Self { gate, caller, generation, bypass, .. } = self;
         let mut lookup = self.lookup(review, None);
         let select = |lookup: &Lookup<'_>| {
             let looked = gate.discovery.as_ref().map(|discovery| discovery.look(now()));
-            let served = looked.as_ref().map(Looked::served);
+            let served = looked.as_ref().map(DiscoveryView::served);
             Selection { generation, bypass, review, caller, served }.validating(lookup)
         };
         // Twice at most: for a namespace, and for a resource, that the cluster has just got.
@@ -377,7 +377,7 @@ fn report<'a>(dropped: &[Dropped], live: impl Fn(usize) -> Option<&'a LiveHook>)
     }
 }
 
-fn how_it_ended(turns: &[Turn<'_>], outcomes: &[Outcome<'_>], denied: bool, verdict: &Verdict) -> RequestOutcome {
+fn how_it_ended(turns: &[HookTurn<'_>], outcomes: &[Outcome<'_>], denied: bool, verdict: &Verdict) -> RequestOutcome {
     let mut all = turns.iter().map(|turn| &turn.outcome).chain(outcomes);
     if verdict.allowed() {
         RequestOutcome::Allowed

@@ -45,7 +45,7 @@ use crate::{
 
 /// One call of a mutating hook that counted.
 #[derive(Debug)]
-pub struct Turn<'a> {
+pub struct HookTurn<'a> {
     /// End of its call.
     pub outcome: Outcome<'a>,
     /// 0; 1 where the hook was asked once more.
@@ -74,7 +74,7 @@ struct Batch<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Mutation<'a> {
     /// The calls that counted, in order.
-    pub(super) turns: Vec<Turn<'a>>,
+    pub(super) turns: Vec<HookTurn<'a>>,
     /// The hooks of these calls.
     pub(super) asked: Vec<&'a LiveHook>,
     /// Hooks that are still being probed; they are only named.
@@ -102,11 +102,11 @@ impl Mutation<'_> {
 
     /// Is the request rejected?
     pub(super) fn rejects(&self) -> bool {
-        self.refusal.is_some() || self.turns.last().is_some_and(Turn::rejects)
+        self.refusal.is_some() || self.turns.last().is_some_and(HookTurn::rejects)
     }
 }
 
-impl Turn<'_> {
+impl HookTurn<'_> {
     /// Does this alone reject the request?
     pub fn rejects(&self) -> bool {
         self.outcome.rejects() || matches!(self.change, Change::Refused(_))
@@ -318,7 +318,7 @@ impl<'a> Phase<'a> {
             let failed_open = outcome.is_failed_open();
             let place = self.case.generation.snapshot.mutating_before(self.matching[at].hook);
             self.mutation.asked.push(live);
-            self.mutation.turns.push(Turn { outcome, round: self.round, place, change });
+            self.mutation.turns.push(HookTurn { outcome, round: self.round, place, change });
             if self.mutation.rejects() {
                 changed = None;
                 is_over = true;

@@ -13,7 +13,7 @@ use crate::{
     memory::{MemoryBudget, Purpose, Reservation},
     model::{CallFailure, Encoding, ProposedPatch, Review, Rope, StatusInfo},
     offload::{self, LARGE},
-    patch::{Changes, Document, IdentityField, Limits, Patch, PatchError},
+    patch::{Changes, Document, IdentityField, Patch, PatchError, PatchLimits},
     wire::encodings,
 };
 
@@ -152,9 +152,9 @@ pub(super) fn patched(
     let Some(place) = review.object.clone() else {
         return Err(Unpatched::Inapplicable("it patches the object, and there is none".to_owned()));
     };
-    let default = Limits::default();
+    let default = PatchLimits::default();
     // How large the object arrived is the client's choice, which must not decide whether a hook's patch counts.
-    let limits = Limits { object: place.len() + default.object, ..default };
+    let limits = PatchLimits { object: place.len() + default.object, ..default };
     let document = match before {
         Some(before) => applied(&before.document, patch, limits, &mut room, cancelled)?,
         None => {
@@ -204,7 +204,7 @@ pub(super) fn patched(
 fn applied(
     document: &Document,
     patch: &Patch,
-    limits: Limits,
+    limits: PatchLimits,
     room: &mut Reservation,
     cancelled: Option<&Arc<AtomicBool>>,
 ) -> Result<Document, Unpatched> {
@@ -212,7 +212,7 @@ fn applied(
     let mut held = LITTLE + document.rope().len() + patch.size();
     loop {
         reach(room, document.held() + patch.size() + held)?;
-        match document.patched_unless(patch, Limits { held, ..limits }, cancelled) {
+        match document.patched_unless(patch, PatchLimits { held, ..limits }, cancelled) {
             Err(PatchError::NoRoom) if held < MUCH => held = (8 * held).min(MUCH),
             // Of this limit the hook's own words alone can be the cause; of the others also the client's object, which
             // must not be able to keep a hook with Ignore from changing it.

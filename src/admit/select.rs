@@ -12,8 +12,8 @@ use super::{
 use crate::{
     cel::Condition,
     live::{Generation, LiveHook, Rotation},
-    model::{CallFailure, FailurePolicy, HookType, Review, Served, Target},
-    snapshot::{HookSet, How, Matched, Wanted},
+    model::{CallFailure, FailurePolicy, HookType, Review, RuleTarget, Served},
+    snapshot::{HookSet, How, Matched, WantedVersion},
     telemetry::UnmetConditions,
 };
 
@@ -117,7 +117,7 @@ impl<'a> Selection<'a, '_> {
         let opened = bypass.fails_open(&live.hook.name);
         match live.rotation {
             Rotation::Active { .. } if selects(lookup, live, opened)? => {
-                let made = Target::as_made(review).resource;
+                let made = RuleTarget::as_made(review).resource;
                 let is_newer = || served.is_some_and(|served| served.is_older_than(&made.group, &made.resource));
                 let unable = unable(live, matched.how, review, served);
                 // A hook that cannot be asked in the version it wants has no object to hold against its conditions
@@ -127,7 +127,7 @@ impl<'a> Selection<'a, '_> {
                 {
                     return Ok(role);
                 }
-                let undiscovered = matches!(matched.how, How::OtherVersion(Wanted::OfRule(_))) && is_newer();
+                let undiscovered = matches!(matched.how, How::OtherVersion(WantedVersion::OfRule(_))) && is_newer();
                 Ok(Role::Asked(Asked { live, unable, opened }, undiscovered))
             }
             // A hook that is not asked rejects nothing, not even by an error in deciding it.
@@ -207,7 +207,7 @@ impl<'a> Selected<'a> {
 fn is_asked_elsewhere(live: &LiveHook, how: How, review: &Review) -> bool {
     match how {
         How::AsMade => false,
-        How::AsSent => live.hook.rules.iter().any(|rule| rule.matches(&Target::as_made(review))),
+        How::AsSent => live.hook.rules.iter().any(|rule| rule.matches(&RuleTarget::as_made(review))),
         How::OtherVersion(_) => true,
     }
 }

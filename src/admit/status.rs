@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use crate::{
     live::{Rejection, current::STALE_AFTER},
-    model::{CallFailure, Denial, Gvr, Review, StatusCause, StatusInfo, Target},
+    model::{CallFailure, Denial, Gvr, Review, RuleTarget, StatusCause, StatusInfo},
 };
 
 /// A rejection on its way up; boxed because it is large and rare.
-pub(super) type Refusal = Box<StatusInfo>;
+pub(super) type StatusError = Box<StatusInfo>;
 
 fn failure(code: i32, reason: &str, message: String) -> StatusInfo {
     StatusInfo { code, status: "Failure".into(), reason: reason.into(), message, ..StatusInfo::default() }
@@ -90,7 +90,7 @@ pub(super) fn namespaces_too_old(age: Duration) -> StatusInfo {
 
 /// A hook's conditions cannot be evaluated, under Fail. Upstream: `apierrors.NewForbidden` around what went wrong.
 pub(super) fn conditions_failed(review: &Review, why: &str) -> StatusInfo {
-    let Gvr { group, resource, .. } = Target::as_made(review).resource;
+    let Gvr { group, resource, .. } = RuleTarget::as_made(review).resource;
     let shown = if group.is_empty() { resource.to_string() } else { format!("{resource}.{group}") };
     let named = if review.name.is_empty() { shown } else { format!("{shown} {:?}", &*review.name) };
     StatusInfo {

@@ -5,7 +5,7 @@ use super::{
     outcome::Outcome,
     round::{self, Until},
     select::Selected,
-    status::{self, Refusal},
+    status::{self, StatusError},
 };
 use crate::model::Review;
 
@@ -17,7 +17,7 @@ pub(super) struct Validation<'a> {
     /// One for each hook that was asked.
     pub(super) outcomes: Vec<Outcome<'a>>,
     /// Rejection, where no hook's answer gives one.
-    pub(super) refusal: Option<Refusal>,
+    pub(super) refusal: Option<StatusError>,
 }
 
 /// Asks the validating hooks that this request is for, all at once.

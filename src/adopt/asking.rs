@@ -13,7 +13,7 @@ use std::{
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::{Reason, Standing, Unserved, WebhookKey, unserved::CountedOn};
+use super::{Reason, Unserved, WebhookKey, WebhookStanding, unserved::CountedOn};
 
 /// Time for which a webhook is still called after the last read that found a reason to call it. Reads are a second
 /// apart: every apiserver has at least one second to observe that it calls the webhook again, besides the time for
@@ -22,9 +22,9 @@ pub const GRACE: Duration = Duration::from_secs(2);
 
 /// A webhook that was read, and whether it can be served whole.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Seen {
+pub struct SeenWebhook {
     /// As it stands.
-    pub standing: Standing,
+    pub standing: WebhookStanding,
     /// Reason why its newest state cannot be served.
     pub unservable: Option<Reason>,
     /// Reason to leave it to the apiserver although it can be served.
@@ -101,9 +101,9 @@ pub struct Asking {
 }
 
 #[cfg(test)]
-impl Seen {
+impl SeenWebhook {
     /// A webhook that can be served and is wanted, without an objection.
-    pub(super) fn sound(standing: Standing) -> Self {
+    pub(super) fn sound(standing: WebhookStanding) -> Self {
         let (unservable, objection, in_flight) = (None, None, Duration::ZERO);
         Self { standing, unservable, objection, wanted: Ok(()), asks_authorizer: false, guarded: true, in_flight }
     }
@@ -113,12 +113,18 @@ impl Asking {
     /// Processes one read that began at `now`, and returns the webhooks to call from now on, in the order of `seen`.
     /// The leader may not wait for a replica with a stale lease (`unheard`), so such a replica calls announced webhooks
     /// without a probe.
-    pub fn step(&mut self, now: Duration, seen: &[Seen], announced: &BTreeSet<String>, unheard: bool) -> Vec<Asked> {
+    pub fn step(
+        &mut self,
+        now: Duration,
+        seen: &[SeenWebhook],
+        announced: &BTreeSet<String>,
+        unheard: bool,
+    ) -> Vec<Asked> {
         let mut asked = Vec::new();
         let (mut there, mut configurations) = (BTreeSet::new(), BTreeSet::new());
         let first = *self.first.get_or_insert(now);
         self.counted_on.begin(now);
-        for Seen { standing, unservable, in_flight, .. } in seen {
+        for SeenWebhook { standing, unservable, in_flight, .. } in seen {
             let key = &standing.key;
             there.insert(key);
             configurations.insert((key.hook_type, key.configuration.as_str()));
@@ -191,14 +197,14 @@ mod tests {
     use super::*;
     use crate::{adopt::standings, model::HookType};
 
-    fn seen(name: &str, carries: bool, state: u32) -> Seen {
+    fn seen(name: &str, carries: bool, state: u32) -> SeenWebhook {
         let mut entry = json!({"name": name, "timeoutSeconds": state});
         if carries {
             entry["matchConditions"] = json!([{"name": "gatepost.dev/served", "expression": "false"}]);
         }
         let object = json!({"metadata": {"name": "c", "uid": "u"}, "webhooks": [entry]});
         let standing = standings(HookType::Validating, &object).remove(0);
-        Seen::sound(standing)
+        SeenWebhook::sound(standing)
     }
 
     fn told(asked: &[Asked]) -> Vec<(Cause, u64, bool)> {
@@ -235,7 +241,7 @@ mod tests {
     #[test]
     fn what_cannot_be_served_any_more_is_called_as_it_could() {
         let (mut asking, none) = (Asking::default(), BTreeSet::new());
-        let broken = |carries, state| Seen { unservable: Some(Reason::TooMany), ..seen("w", carries, state) };
+        let broken = |carries, state| SeenWebhook { unservable: Some(Reason::TooMany), ..seen("w", carries, state) };
         assert_eq!(told(&asking.step(at(0), &[broken(true, 1)], &none, false)), [], "it never could");
         assert_eq!(told(&asking.step(at(1), &[seen("w", true, 2)], &none, false)), [(Cause::Carries, 2, true)]);
         assert_eq!(told(&asking.step(at(2), &[broken(true, 3)], &none, false)), [(Cause::Carries, 2, true)]);
@@ -256,8 +262,8 @@ mod tests {
     #[test]
     fn what_its_owner_renames_is_called_until_every_apiserver_has_heard() {
         let (mut asking, none) = (Asking::default(), BTreeSet::new());
-        let slow = |name: &str, carries| Seen { in_flight: at(3000), ..seen(name, carries, 1) };
-        let mut names = |now, seen: &[Seen]| {
+        let slow = |name: &str, carries| SeenWebhook { in_flight: at(3000), ..seen(name, carries, 1) };
+        let mut names = |now, seen: &[SeenWebhook]| {
             let asked = asking.step(at(now), seen, &none, false);
             asked.iter().map(|it| (it.key.webhook.clone(), it.cause)).collect::<Vec<_>>()
         };
@@ -273,9 +279,9 @@ mod tests {
     #[test]
     fn what_could_never_be_served_is_told_until_every_apiserver_calls_it() {
         let (mut asking, none) = (Asking::default(), BTreeSet::new());
-        let broken = |carries, state| Seen { unservable: Some(Reason::TooMany), ..seen("w", carries, state) };
+        let broken = |carries, state| SeenWebhook { unservable: Some(Reason::TooMany), ..seen("w", carries, state) };
         let told = |asking: &Asking, now| asking.unserved(at(now)).first().map(|unserved| unserved.carries);
-        let mut unserved = |now, seen: Seen| {
+        let mut unserved = |now, seen: SeenWebhook| {
             asking.step(at(now), &[seen], &none, false);
             told(&asking, now)
         };
@@ -299,7 +305,7 @@ mod tests {
     #[test]
     fn what_an_apiserver_may_hold_back_is_called_for_as_long() {
         let (mut asking, none) = (Asking::default(), BTreeSet::new());
-        let slow = |carries| Seen { in_flight: at(10_000), ..seen("w", carries, 1) };
+        let slow = |carries| SeenWebhook { in_flight: at(10_000), ..seen("w", carries, 1) };
         asking.step(at(0), &[slow(true)], &none, false);
         assert_eq!(told(&asking.step(at(11_999), &[slow(false)], &none, false)), [(Cause::Grace, 1, true)]);
         assert_eq!(told(&asking.step(at(12_000), &[slow(false)], &none, false)), []);

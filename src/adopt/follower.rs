@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use super::{Announcement, Asked, Asking, Cause, Claims, Lease, Seen, Unserved, heard::Heard};
+use super::{Announcement, Asked, Asking, Cause, Claims, Lease, SeenWebhook, Unserved, heard::Heard};
 
 /// Time without a renewal by the leader after which its announcement is ignored: with no leader to apply the condition,
 /// replicas and apiserver would both call the webhook for ever. Another replica leads after [`LIVE`](super::LIVE),
@@ -35,7 +35,7 @@ pub struct Followed {
 impl Follower {
     /// Processes one read that began at `now`, on the replica with this holder identity. The leases were read before
     /// the webhooks.
-    pub fn read(&mut self, now: Duration, holder: &str, leases: &[Lease], seen: &[Seen]) -> Followed {
+    pub fn read(&mut self, now: Duration, holder: &str, leases: &[Lease], seen: &[SeenWebhook]) -> Followed {
         self.heard.hear(now, leases);
         let leader = leases.iter().find(|lease| lease.is_leader());
         let heeded = leader.filter(|lease| self.heard.silence(now, lease) < HEEDED);

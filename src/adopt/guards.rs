@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::Value;
 
-use super::{GUARD, Seen};
+use super::{GUARD, SeenWebhook};
 use crate::model::HookType;
 
 /// Time for which a registration is kept after the last read that found a webhook taken over or announced: until then
@@ -62,7 +62,7 @@ impl Guards {
         &mut self,
         now: Duration,
         registered: &[Registered],
-        seen: &[Seen],
+        seen: &[SeenWebhook],
         announces: impl Fn(usize) -> bool,
     ) -> Vec<Guard> {
         for (place, seen) in seen.iter().enumerate() {
@@ -90,13 +90,13 @@ mod tests {
     use super::*;
     use crate::adopt::standings;
 
-    fn seen(carries: bool) -> Seen {
+    fn seen(carries: bool) -> SeenWebhook {
         let mut entry = json!({"name": "w"});
         if carries {
             entry["matchConditions"] = json!([{"name": "gatepost.dev/served", "expression": "false"}]);
         }
         let object = json!({"metadata": {"name": "c"}, "webhooks": [entry]});
-        Seen::sound(standings(HookType::Validating, &object).remove(0))
+        SeenWebhook::sound(standings(HookType::Validating, &object).remove(0))
     }
 
     fn registered(finalizers: Value, deleted: Value) -> Registered {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    Announcement, Claims, Decision, Facts, Guard, LIVE, Leader, Lease, Reason, Registered, Seen, WebhookKey,
+    Announcement, Claims, Decision, Facts, Guard, LIVE, Leader, Lease, Reason, Registered, SeenWebhook, WebhookKey,
     guards::Guards, heard::Heard,
 };
 use crate::model::HookType;
@@ -37,7 +37,7 @@ pub struct Turn<'a> {
     /// The leases that it found.
     pub leases: &'a [Lease],
     /// The webhooks.
-    pub seen: &'a [Seen],
+    pub seen: &'a [SeenWebhook],
     /// The registrations of ours.
     pub registered: &'a [Registered],
     /// The apiserver's version, where it knows no match conditions.
@@ -170,7 +170,7 @@ impl Lead {
 
 impl Plan {
     /// The configurations that are to be written, once the announcement has been.
-    pub fn writes(&self, seen: &[Seen]) -> Vec<Write> {
+    pub fn writes(&self, seen: &[SeenWebhook]) -> Vec<Write> {
         let read: BTreeMap<_, _> = seen.iter().map(|seen| (&seen.standing.key, &seen.standing)).collect();
         let mut writes = BTreeMap::<(HookType, &str), Write>::new();
         // Configurations with a mark that has done its work.
@@ -244,16 +244,16 @@ mod tests {
     use crate::adopt::{CONDITION, EXPRESSION, standings};
 
     /// One that carries our condition with an expression that does not fit its rules, and these annotations.
-    fn outdated(annotations: serde_json::Value) -> Seen {
+    fn outdated(annotations: serde_json::Value) -> SeenWebhook {
         let condition = json!({"name": CONDITION, "expression": EXPRESSION});
         let rule = json!({"apiGroups": ["*"], "resources": ["*"]});
         let entry = json!({"name": "w", "rules": [rule], "matchConditions": [condition]});
         let metadata = json!({"name": "c", "uid": "u", "resourceVersion": "7", "annotations": annotations});
         let object = json!({"metadata": metadata, "webhooks": [entry]});
-        Seen::sound(standings(HookType::Validating, &object).remove(0))
+        SeenWebhook::sound(standings(HookType::Validating, &object).remove(0))
     }
 
-    fn written(lead: &mut Lead, second: u64, seen: &Seen) -> Vec<Write> {
+    fn written(lead: &mut Lead, second: u64, seen: &SeenWebhook) -> Vec<Write> {
         let seen = std::slice::from_ref(seen);
         let now = Duration::from_secs(second);
         let turn = Turn { now, leases: &[], seen, registered: &[], unsupported: None, held: true };

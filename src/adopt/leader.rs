@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::Value;
 
-use super::{Decision, Fights, MOST_CONDITIONS, Reason, Seen, Standing, WebhookKey};
+use super::{Decision, Fights, MOST_CONDITIONS, Reason, SeenWebhook, WebhookKey, WebhookStanding};
 
 /// Longest announcement of a webhook that cannot be taken: meanwhile the apiserver and some replicas both call it.
 const MOST_ANNOUNCED: Duration = Duration::from_secs(6);
@@ -35,7 +35,7 @@ const SILENCE: Duration = Duration::from_secs(6);
 #[derive(Clone, Debug)]
 pub struct Facts<'a> {
     /// As it was read.
-    pub seen: &'a Seen,
+    pub seen: &'a SeenWebhook,
     /// It is in the announcement that was read.
     pub announced: bool,
     /// Live replicas that have not claimed it since it was announced.
@@ -90,7 +90,7 @@ impl Leader {
     }
 
     /// Takes over from another leader, which has announced these.
-    pub fn begin<'a>(&mut self, announced: impl Iterator<Item = &'a Standing>) {
+    pub fn begin<'a>(&mut self, announced: impl Iterator<Item = &'a WebhookStanding>) {
         self.tracks.clear();
         for standing in announced {
             let track = self.tracks.entry(standing.key.clone()).or_default();
@@ -212,7 +212,7 @@ impl Track {
 }
 
 /// Reason to leave a webhook to the apiserver, whatever the replicas do.
-fn against(seen: &Seen) -> Option<Reason> {
+fn against(seen: &SeenWebhook) -> Option<Reason> {
     let wanted = seen.wanted.as_ref().err();
     wanted.or(seen.unservable.as_ref()).or(seen.objection.as_ref()).cloned()
 }

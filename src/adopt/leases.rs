@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{Reason, Standing, Wanted, WebhookKey};
+use super::{AdoptionScope, Reason, WebhookKey, WebhookStanding};
 
 /// Name of the leader's lease.
 pub const LEADER: &str = "gatepost-adopt";
@@ -62,7 +62,7 @@ impl Wishes {
     ///
     /// # Errors
     /// The [`Reason`] to leave it to the apiserver.
-    pub fn judge(&self, standing: &Standing, wanted: &Wanted) -> Result<(), Reason> {
+    pub fn judge(&self, standing: &WebhookStanding, wanted: &AdoptionScope) -> Result<(), Reason> {
         let WebhookKey { hook_type, configuration, .. } = &standing.key;
         let full = format!("{}/{configuration}", WebhookKey::word(*hook_type));
         let names = |names: &BTreeSet<String>| names.contains(configuration) || names.contains(&full);
@@ -246,20 +246,20 @@ mod tests {
     fn what_is_named_counts_more_than_what_is_said_of_all() {
         let object = json!({"metadata": {"name": "c", "labels": {"team": "x"}}, "webhooks": [{"name": "w"}]});
         let standing = standings(HookType::Validating, &object).remove(0);
-        let judge = |wishes: &Wishes, wanted: &Wanted| wishes.judge(&standing, wanted);
+        let judge = |wishes: &Wishes, wanted: &AdoptionScope| wishes.judge(&standing, wanted);
         let mut wishes = Wishes::default();
-        assert_eq!(judge(&wishes, &Wanted::Named), Err(Reason::NotWanted));
-        assert_eq!(judge(&wishes, &Wanted::All), Ok(()));
+        assert_eq!(judge(&wishes, &AdoptionScope::Named), Err(Reason::NotWanted));
+        assert_eq!(judge(&wishes, &AdoptionScope::All), Ok(()));
         wishes.releasing(&["validating/c".to_owned()], false);
-        assert_eq!(judge(&wishes, &Wanted::All), Err(Reason::Released));
+        assert_eq!(judge(&wishes, &AdoptionScope::All), Err(Reason::Released));
         wishes.adopting(&["validating/c".to_owned()], false);
-        assert_eq!(judge(&wishes, &Wanted::Named), Ok(()));
+        assert_eq!(judge(&wishes, &AdoptionScope::Named), Ok(()));
         wishes.releasing(&[], true);
-        assert_eq!(judge(&wishes, &Wanted::All), Err(Reason::Released));
+        assert_eq!(judge(&wishes, &AdoptionScope::All), Err(Reason::Released));
         wishes.adopting(&["c".to_owned()], false);
-        assert_eq!(judge(&wishes, &Wanted::Named), Ok(()), "one by one");
+        assert_eq!(judge(&wishes, &AdoptionScope::Named), Ok(()), "one by one");
         wishes.releasing(&[], true);
         wishes.adopting(&[], true);
-        assert_eq!(judge(&wishes, &Wanted::Named), Ok(()));
+        assert_eq!(judge(&wishes, &AdoptionScope::Named), Ok(()));
     }
 }

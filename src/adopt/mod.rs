@@ -32,7 +32,7 @@ mod standing;
 mod unserved;
 
 pub use self::{
-    asking::{Asked, Asking, Cause, GRACE, Seen},
+    asking::{Asked, Asking, Cause, GRACE, SeenWebhook},
     decision::Decision,
     fights::Fights,
     follower::{Followed, Follower},
@@ -45,8 +45,8 @@ pub use self::{
     },
     patch::{Carrier, GUARD, MANAGER, applied, fenced, forced_removal, given_back, guard},
     reason::Reason,
-    selector::{Wanted, parse_selector},
-    standing::{CONDITION, EXPRESSION, FENCE, GIVEN_BACK, MOST_CONDITIONS, Standing, standings, stripped},
+    selector::{AdoptionScope, parse_selector},
+    standing::{CONDITION, EXPRESSION, FENCE, GIVEN_BACK, MOST_CONDITIONS, WebhookStanding, standings, stripped},
     unserved::Unserved,
 };
 

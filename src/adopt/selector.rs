@@ -1,11 +1,11 @@
 //! Wanted: the configurations to take over, as `serve --adopt` selects them.
 
-use super::Standing;
+use super::WebhookStanding;
 use crate::model::{Labels, Selector, selector::Requirement};
 
 /// Configurations to take over where no command applies to them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum AdoptionScope {
     /// Only configurations that `gatepost adopt` names.
     Named,
     /// All.
@@ -14,9 +14,9 @@ pub enum Wanted {
     Labelled(Selector),
 }
 
-impl Wanted {
+impl AdoptionScope {
     /// Is that webhook to be taken?
-    pub fn matches(&self, standing: &Standing) -> bool {
+    pub fn matches(&self, standing: &WebhookStanding) -> bool {
         match self {
             Self::Named => false,
             Self::All => true,
@@ -115,6 +115,9 @@ mod tests {
         for wrong in ["", ",", "a,", "=b", "a in x", "a in (x", "a within (x)", "a b", "ä=b", "!", "a(in)"] {
             assert!(read(wrong).is_err(), "{wrong}");
         }
-        assert_eq!((Wanted::parse("all"), Wanted::parse("named")), (Ok(Wanted::All), Ok(Wanted::Named)));
+        assert_eq!(
+            (AdoptionScope::parse("all"), AdoptionScope::parse("named")),
+            (Ok(AdoptionScope::All), Ok(AdoptionScope::Named))
+        );
     }
 }

@@ -27,7 +27,7 @@ pub const GIVEN_BACK: &str = "gatepost.dev/given-back";
 
 /// One webhook as it stands in its cluster.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Standing {
+pub struct WebhookStanding {
     /// Its name.
     pub key: WebhookKey,
     /// The [id](WebhookKey::id) of that.
@@ -57,7 +57,7 @@ pub struct Standing {
 }
 
 /// Every webhook of one configuration; empty for what is no webhook configuration.
-pub fn standings(hook_type: HookType, object: &Value) -> Vec<Standing> {
+pub fn standings(hook_type: HookType, object: &Value) -> Vec<WebhookStanding> {
     let metadata = &object["metadata"];
     let text = |key: &str| metadata[key].as_str().unwrap_or_default().to_owned();
     let labels = metadata["labels"].as_object().into_iter().flatten();
@@ -74,7 +74,7 @@ pub fn standings(hook_type: HookType, object: &Value) -> Vec<Standing> {
         let by_us = carries && is_ours(metadata, &webhook);
         let key = WebhookKey { hook_type, configuration: configuration.clone(), webhook };
         let id = key.id();
-        Some(Standing {
+        Some(WebhookStanding {
             given_back: given_back.split_whitespace().any(|one| one == id),
             id,
             by_us,
@@ -156,7 +156,7 @@ mod tests {
 
     use super::*;
 
-    fn one(conditions: Value, managed: Value) -> Standing {
+    fn one(conditions: Value, managed: Value) -> WebhookStanding {
         let object = json!({
             "metadata": {"name": "c", "uid": "u", "resourceVersion": "7", "labels": {"a": "b"}, "managedFields": managed},
             "webhooks": [{"name": "w.x.y", "matchConditions": conditions}],

@@ -140,17 +140,17 @@ impl World {
         }
     }
 
-    fn seen(&self) -> Seen {
+    fn seen(&self) -> SeenWebhook {
         let mut entry = json!({"name": "w"});
         if self.carries_now() {
             entry["matchConditions"] = json!([{"name": CONDITION, "expression": EXPRESSION}]);
         }
         let metadata = json!({"name": "c", "uid": "u", "resourceVersion": self.version.to_string()});
         let object = json!({"metadata": metadata, "webhooks": [entry]});
-        Seen {
+        SeenWebhook {
             unservable: (!self.servable).then(|| Reason::Unservable("x".to_owned())),
             wanted: if self.wanted { Ok(()) } else { Err(Reason::Released) },
-            ..Seen::sound(standings(HookType::Validating, &object).remove(0))
+            ..SeenWebhook::sound(standings(HookType::Validating, &object).remove(0))
         }
     }
 

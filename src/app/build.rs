@@ -23,7 +23,7 @@ use super::{
 use crate::{
     clock::{Moment, slept},
     files::BlockingReads,
-    kube::{Client, Connection, KubeError},
+    kube::{KubeClient, KubeError, ReloadingClient},
     live::{Current, break_glass::GlassOrigin},
     replicas::Replica,
     snapshot::{self, Problem},
@@ -127,7 +127,8 @@ impl Sidecar {
             }
             candidate => Some(candidate?),
         };
-        let cluster = settings.namespaces_from.as_ref().map(|from| finish(&runtime, Client::open(from))).transpose()?;
+        let cluster =
+            settings.namespaces_from.as_ref().map(|from| finish(&runtime, KubeClient::open(from))).transpose()?;
         let registration = settings.registration.as_deref().zip(settings.cluster());
         let registration = registration
             .map(|(name, access)| finish(&runtime, RegistrationWatch::new(access, name, Arc::clone(&current))))
@@ -136,7 +137,7 @@ impl Sidecar {
         let services =
             services.map(|access| finish(&runtime, ServiceWatcher::new(access, Arc::clone(&current)))).transpose()?;
         let access = settings.cluster().map(|access| finish(&runtime, AccessReviews::new(access))).transpose()?;
-        let labelled = settings.cluster().map(|access| finish(&runtime, Connection::new(access))).transpose()?;
+        let labelled = settings.cluster().map(|access| finish(&runtime, ReloadingClient::new(access))).transpose()?;
         let replica = Arc::new(Replica::new(settings.replica.clone()));
         let publisher = finish(&runtime, settings.status_place.open(&replica))?;
         // Last, as a start that fails must not leave the socket's file behind.

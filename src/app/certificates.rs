@@ -13,7 +13,7 @@ use crate::{
     live::Current,
     model::Hook,
     telemetry::{Metrics, TlsReload},
-    tls::{Expiry, Looked, Reminder, ServerTls, expiry},
+    tls::{Expiry, FileCheck, Reminder, ServerTls, expiry},
 };
 
 /// Longest look at the TLS files.
@@ -64,7 +64,7 @@ impl Certificates {
         }
     }
 
-    fn take(&mut self, looked: Result<Looked, Unread>) {
+    fn take(&mut self, looked: Result<FileCheck, Unread>) {
         match looked {
             Ok(looked) => {
                 self.unread = None;
@@ -78,14 +78,14 @@ impl Certificates {
         }
     }
 
-    fn report(&self, looked: Looked) {
+    fn report(&self, looked: FileCheck) {
         match looked {
-            Looked::Same | Looked::Rejected { news: false, .. } => {}
-            Looked::Replaced => {
+            FileCheck::Same | FileCheck::Rejected { news: false, .. } => {}
+            FileCheck::Replaced => {
                 tracing::info!("the TLS files have changed; new connections use them");
                 self.metrics.tls_reload(TlsReload::Replaced);
             }
-            Looked::Rejected { error, news: true } => {
+            FileCheck::Rejected { error, news: true } => {
                 let fix = error.fix();
                 tracing::warn!(%error, fix, "the changed TLS files are not valid; the last good ones stay in use");
                 self.metrics.tls_reload(TlsReload::Rejected);

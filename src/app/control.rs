@@ -12,7 +12,7 @@ use tokio::{
     sync::{mpsc, watch},
 };
 
-use super::{Drained, certificates::Certificates, sampling::sample, saving::Saving};
+use super::{DrainResult, certificates::Certificates, sampling::sample, saving::Saving};
 use crate::{
     front::{self, Bound, Front, Worker, admin::Admin},
     replicas::Publishing,
@@ -48,7 +48,7 @@ pub(super) struct Control {
 
 impl Control {
     /// Until stopped and drained. The configuration is followed, and the admin pages are served, to the last.
-    pub(super) async fn run(self, read_every: Duration, outcome: &OnceLock<Drained>) -> Drained {
+    pub(super) async fn run(self, read_every: Duration, outcome: &OnceLock<DrainResult>) -> DrainResult {
         let (mut shutdown, mut publishing, mut adoption) = (self.shutdown, self.publishing, self.adoption);
         let mut labelled = self.labelled;
         let shutdown = async move { shutdown.wait_for(|shutdown| *shutdown).await.map_or((), drop) };
@@ -117,8 +117,8 @@ impl Control {
             )
         };
         let drained = tokio::select! {
-            drained = serving => Drained { cut: Some(drained.cut) },
-            _ = beside => Drained { cut: None },
+            drained = serving => DrainResult { cut: Some(drained.cut) },
+            _ = beside => DrainResult { cut: None },
         };
         // The only report of the drain's outcome.
         let _ = outcome.set(drained);

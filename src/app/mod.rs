@@ -18,6 +18,6 @@ mod sizing;
 mod unwaited;
 
 pub use build::{Sidecar, StartError};
-pub use running::{Addresses, Drained, Running};
+pub use running::{Addresses, DrainResult, Running};
 pub use settings::Settings;
 pub(crate) use unwaited::UnwaitedRuntime;

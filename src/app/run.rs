@@ -28,9 +28,9 @@ use super::{
 };
 use crate::{
     admit::Gate,
-    front::{Front, Limits, Worker, admin::Admin},
+    front::{Front, FrontLimits, Worker, admin::Admin},
     hooks::{ConnectionBudget, Resources},
-    kube::{Client, Connection},
+    kube::{KubeClient, ReloadingClient},
     live::Current,
     memory::MemoryBudget,
     replicas::{Publisher, Publishing, Replica},
@@ -62,14 +62,14 @@ pub(super) struct Parts {
     pub(super) metrics: Arc<Metrics>,
     /// The control plane's runtime, and a client made on it where namespaces are followed.
     pub(super) runtime: UnwaitedRuntime,
-    pub(super) cluster: Option<Client>,
+    pub(super) cluster: Option<KubeClient>,
     pub(super) registration: Option<RegistrationWatch>,
     pub(super) services: Option<ServiceWatcher>,
     /// The cluster whose authorizer is asked.
     pub(super) access: Option<AccessReviews>,
     pub(super) adoption: Option<Adoption>,
     /// The cluster whose objects may be stored unfinished.
-    pub(super) labelled: Option<Connection>,
+    pub(super) labelled: Option<ReloadingClient>,
     pub(super) replica: Arc<Replica>,
     pub(super) publisher: Publisher,
     /// File with the last good configuration.
@@ -101,13 +101,13 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>, kept: Kept) -> io::R
         LabelledObjects::new(connection, agreed, Arc::clone(&current), (gate.namespaces.clone(), Arc::clone(&budget)))
     });
     let drain = settings.max_deadline + MARGIN;
-    let descriptors = Descriptors::of_this_process(Limits::default().connections, settings.workers.get());
-    let limits = Limits {
+    let descriptors = Descriptors::of_this_process(FrontLimits::default().connections, settings.workers.get());
+    let limits = FrontLimits {
         connections: descriptors.callers,
         message_bytes: settings.max_message_bytes,
         timeout: settings.max_deadline,
         drain,
-        ..Limits::default()
+        ..FrontLimits::default()
     };
     let front = Front::new(Arc::clone(&gate), limits, Arc::clone(&budget)).map_err(io::Error::other)?;
 

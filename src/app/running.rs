@@ -28,12 +28,12 @@ pub struct Addresses {
 
 /// Result of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Drained {
+pub struct DrainResult {
     /// Connections that still had reviews under way when time was up; `None` when the control plane broke.
     pub cut: Option<usize>,
 }
 
-impl Drained {
+impl DrainResult {
     /// Was every review under way finished?
     pub fn complete(self) -> bool {
         self.cut == Some(0)
@@ -50,9 +50,9 @@ pub struct Running {
     /// Its counters.
     pub metrics: Arc<Metrics>,
     pub(super) stop: watch::Sender<bool>,
-    pub(super) ended: oneshot::Receiver<Drained>,
+    pub(super) ended: oneshot::Receiver<DrainResult>,
     /// Result of the drain, once it is known; records may still be written out then.
-    pub(super) outcome: Arc<OnceLock<Drained>>,
+    pub(super) outcome: Arc<OnceLock<DrainResult>>,
     /// Sink of audit records.
     pub(super) audit: Arc<Audit>,
     /// Longest time from the stop signal to the end.
@@ -63,10 +63,10 @@ pub struct Running {
 impl Running {
     /// Turns readiness red, takes nothing new, lets reviews under way finish for a bounded time, and ends every thread.
     /// Blocks meanwhile.
-    pub fn stop(mut self) -> Drained {
+    pub fn stop(mut self) -> DrainResult {
         self.begin_to_stop();
         self.join();
-        self.ended.try_recv().unwrap_or(Drained { cut: None })
+        self.ended.try_recv().unwrap_or(DrainResult { cut: None })
     }
 
     pub(super) fn begin_to_stop(&self) {

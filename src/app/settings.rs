@@ -10,7 +10,7 @@ use std::{
 
 use crate::{
     admit::{Reasons, Speculation},
-    kube::Access,
+    kube::KubeAccess,
     replicas::{Replica, StatusPlace},
     rotate::{OnHazard, OnInvalid},
     source::{SourceLocation, poll::READ_EVERY},
@@ -58,7 +58,7 @@ pub struct Settings {
     /// The longest a review may take, whatever its caller allows.
     pub max_deadline: Duration,
     /// The cluster whose namespaces are followed, for their labels.
-    pub namespaces_from: Option<Access>,
+    pub namespaces_from: Option<KubeAccess>,
     /// The registration by which the followed cluster, or the source's, asks this sidecar: requests that it does not
     /// send are reported.
     pub registration: Option<String>,
@@ -92,7 +92,7 @@ pub struct Settings {
 
 impl Settings {
     /// The cluster that is followed, or that the configuration is read from; `None` where there is none.
-    pub fn cluster(&self) -> Option<Access> {
+    pub fn cluster(&self) -> Option<KubeAccess> {
         let of_source = || match &self.source {
             SourceLocation::Kubernetes(place) => Some(place.access.clone()),
             SourceLocation::File(_) | SourceLocation::Etcd(_) => None,

@@ -7,7 +7,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use super::{Drained, Running, UnwaitedRuntime};
+use super::{DrainResult, Running, UnwaitedRuntime};
 use crate::{files::BlockingReads, telemetry::Audit};
 
 /// A signal so soon after the first is the same wish: a supervisor signals the process and its group, or sends SIGINT
@@ -18,7 +18,7 @@ const SAME_WISH: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopSignals {
     /// Once: it drained.
-    Once(Drained),
+    Once(DrainResult),
     /// Twice: the process should end now.
     Twice,
 }
@@ -67,14 +67,14 @@ impl Signals {
             running.begin_to_stop();
             let stopped = tokio::select! {
                 biased;
-                drained = &mut running.ended => Ok(StopSignals::Once(drained.unwrap_or(Drained { cut: None }))),
+                drained = &mut running.ended => Ok(StopSignals::Once(drained.unwrap_or(DrainResult { cut: None }))),
                 () = once_more(async || tokio::select! {
                     _ = terminate.recv() => {}
                     _ = interrupt.recv() => {}
                 }) => Ok(StopSignals::Twice),
                 () = sleep(running.ends_within) => {
                     tracing::error!("something blocks the shutdown; ending without it");
-                    Ok(StopSignals::Once(running.outcome.get().copied().unwrap_or(Drained { cut: None })))
+                    Ok(StopSignals::Once(running.outcome.get().copied().unwrap_or(DrainResult { cut: None })))
                 }
             };
             reopening.abort();

@@ -89,7 +89,7 @@ impl Eq for Condition {}
 
 /// Result of the conditions of one hook. Source: `docs/reference/webhook-semantics.md` §7.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision<'c> {
+pub enum ConditionsDecision<'c> {
     /// The hook is asked.
     Matches,
     /// The hook is not asked, because of this condition.
@@ -107,7 +107,11 @@ const OUT_OF_BUDGET: &str =
 
 /// Evaluates conditions in order. The first that is false excludes the hook, whatever errors came before it; what comes
 /// behind it is not evaluated.
-pub fn decide<'c>(conditions: &'c [Condition], input: &'c Input<'c>, allowance: &Allowance<'_>) -> Decision<'c> {
+pub fn decide<'c>(
+    conditions: &'c [Condition],
+    input: &'c Input<'c>,
+    allowance: &Allowance<'_>,
+) -> ConditionsDecision<'c> {
     let mut left = MOST_OF_ALL;
     let evaluations = conditions.iter().map(|condition| {
         let (value, cost) = condition.evaluate(input, allowance);
@@ -148,22 +152,22 @@ pub enum Evaluated<'c> {
 }
 
 /// Result of conditions taken one after the other until it is known.
-pub fn combined<'c>(evaluations: impl IntoIterator<Item = Evaluated<'c>>) -> Decision<'c> {
+pub fn combined<'c>(evaluations: impl IntoIterator<Item = Evaluated<'c>>) -> ConditionsDecision<'c> {
     let mut errors: Vec<String> = Vec::new();
     for evaluated in evaluations {
         match evaluated {
-            Evaluated::TooLong => return Decision::TooLong,
-            Evaluated::Undecided(check) => return Decision::Undecided(check),
-            Evaluated::OutOfBudget => return Decision::Failed(OUT_OF_BUDGET.to_owned()),
+            Evaluated::TooLong => return ConditionsDecision::TooLong,
+            Evaluated::Undecided(check) => return ConditionsDecision::Undecided(check),
+            Evaluated::OutOfBudget => return ConditionsDecision::Failed(OUT_OF_BUDGET.to_owned()),
             Evaluated::Value(_, Ok(true)) => {}
-            Evaluated::Value(name, Ok(false)) => return Decision::Excluded(name),
+            Evaluated::Value(name, Ok(false)) => return ConditionsDecision::Excluded(name),
             Evaluated::Value(_, Err(error)) if errors.contains(&error) => {}
             Evaluated::Value(_, Err(error)) => errors.push(error),
         }
     }
     match errors.len() {
-        0 => Decision::Matches,
-        1 => Decision::Failed(errors.remove(0)),
-        _ => Decision::Failed(format!("[{}]", errors.join(", "))),
+        0 => ConditionsDecision::Matches,
+        1 => ConditionsDecision::Failed(errors.remove(0)),
+        _ => ConditionsDecision::Failed(format!("[{}]", errors.join(", "))),
     }
 }

@@ -24,7 +24,7 @@ const FEW: usize = 12;
 const LONG: usize = 64;
 
 /// One JSON object, in the bytes it arrived in.
-pub struct Document<'a> {
+pub struct JsonDocument<'a> {
     text: Result<Cow<'a, str>, &'static str>,
     /// Offset of the outermost value.
     begin: usize,
@@ -80,7 +80,7 @@ pub(super) enum DocumentValue<'a> {
 /// A list or map in a document.
 #[derive(Clone, Copy)]
 pub(super) struct Container<'a> {
-    document: &'a Document<'a>,
+    document: &'a JsonDocument<'a>,
     at: u32,
 }
 
@@ -91,14 +91,14 @@ impl fmt::Debug for Container<'_> {
     }
 }
 
-impl fmt::Debug for Document<'_> {
+impl fmt::Debug for JsonDocument<'_> {
     /// Never shows what is in it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Document({} bytes)", self.text.as_deref().map_or(0, str::len))
     }
 }
 
-impl<'a> Document<'a> {
+impl<'a> JsonDocument<'a> {
     /// A document that nothing was looked up in yet. Takes the time of one look at each byte.
     pub fn new(bytes: Cow<'a, [u8]>) -> Self {
         let text = if bytes.starts_with(ENVELOPE) {

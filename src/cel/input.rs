@@ -4,7 +4,7 @@ use std::{cell::OnceCell, fmt};
 
 use super::{
     authorization::{AccessDecisions, ResourceAccess},
-    document::Document,
+    document::JsonDocument,
     fault::Fault,
     meter::Meter,
 };
@@ -41,7 +41,7 @@ pub struct Request<'a> {
     /// The acting user's name.
     pub username: &'a str,
     /// The operation's options.
-    pub options: Option<Document<'a>>,
+    pub options: Option<JsonDocument<'a>>,
     /// Bytes of the user as the review has it, for the time it takes to read.
     pub user_bytes: usize,
     user: OnceCell<Result<User, String>>,
@@ -105,9 +105,9 @@ pub struct Input<'a> {
     /// The request.
     pub request: Request<'a>,
     /// The object, where there is one.
-    pub object: Option<Document<'a>>,
+    pub object: Option<JsonDocument<'a>>,
     /// The stored object, where there is one.
-    pub old_object: Option<Document<'a>>,
+    pub old_object: Option<JsonDocument<'a>>,
     /// Access checks that were decided.
     pub decisions: AccessDecisions,
 }

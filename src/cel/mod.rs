@@ -44,8 +44,8 @@ mod value;
 
 pub use self::{
     authorization::{AccessCheck, AccessDecision, AccessDecisions, AccessTarget, ResourceAccess, Subject},
-    conditions::{Condition, Decision, Evaluated, combined, decide},
-    document::Document,
+    conditions::{Condition, ConditionsDecision, Evaluated, combined, decide},
+    document::JsonDocument,
     input::{Input, Request, User},
     meter::Allowance,
 };

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 
 use super::{
-    AccessDecisions, Allowance, Condition, Decision, Document, Evaluated, Input, Request, User,
+    AccessDecisions, Allowance, Condition, ConditionsDecision, Evaluated, Input, JsonDocument, Request, User,
     check::compile,
     combined, decide,
     fault::{Fault, Stop},
@@ -30,8 +30,8 @@ struct Answer {
     cost: Option<u64>,
 }
 
-fn document(json: &str) -> Option<Document<'_>> {
-    Some(Document::new(Cow::Borrowed(json.as_bytes())))
+fn document(json: &str) -> Option<JsonDocument<'_>> {
+    Some(JsonDocument::new(Cow::Borrowed(json.as_bytes())))
 }
 
 /// The request that `tests/cel/generate` makes.
@@ -109,11 +109,11 @@ fn decided(expression: &str, object: &str) -> Result<bool, String> {
     let input = input(object, "null");
     let condition = [Condition::compile("c", expression).unwrap()];
     match with_steps(u64::MAX, |allowance| decide(&condition, &input, allowance)) {
-        Decision::Matches => Ok(true),
-        Decision::Excluded(_) => Ok(false),
-        Decision::Failed(why) => Err(why),
-        Decision::TooLong => Err("too long".to_owned()),
-        Decision::Undecided(check) => Err(format!("undecided: {check:?}")),
+        ConditionsDecision::Matches => Ok(true),
+        ConditionsDecision::Excluded(_) => Ok(false),
+        ConditionsDecision::Failed(why) => Err(why),
+        ConditionsDecision::TooLong => Err("too long".to_owned()),
+        ConditionsDecision::Undecided(check) => Err(format!("undecided: {check:?}")),
     }
 }
 
@@ -167,12 +167,12 @@ fn an_object_says_the_same_however_it_came() {
         "object.k00 == 0 && object.k939 == 39 && !('k1' in object) && object.all(k, k != '')",
         "object.spec.l[1000] == 0",
     ];
-    for document in [Document::new(bytes()), Document::checked(bytes()), Document::noted(bytes(), ends)] {
+    for document in [JsonDocument::new(bytes()), JsonDocument::checked(bytes()), JsonDocument::noted(bytes(), ends)] {
         let input = Input { object: Some(document), ..input("{}", "null") };
         for expression in expressions {
             let condition = [Condition::compile("c", expression).unwrap()];
             let decision = with_steps(u64::MAX, |allowance| decide(&condition, &input, allowance));
-            assert_eq!(decision, Decision::Matches, "{expression}");
+            assert_eq!(decision, ConditionsDecision::Matches, "{expression}");
         }
     }
 }
@@ -180,10 +180,13 @@ fn an_object_says_the_same_however_it_came() {
 #[test]
 fn invalid_utf_8_is_replaced_as_by_go() {
     let bytes = b"{\"a\":\"x\xffy\"}";
-    for document in [Document::new(Cow::Borrowed(bytes)), Document::new(Cow::Owned(bytes.to_vec()))] {
+    for document in [JsonDocument::new(Cow::Borrowed(bytes)), JsonDocument::new(Cow::Owned(bytes.to_vec()))] {
         let input = Input { object: Some(document), ..input("{}", "null") };
         let condition = [Condition::compile("c", "object.a == 'x\u{fffd}y'").unwrap()];
-        assert_eq!(with_steps(u64::MAX, |allowance| decide(&condition, &input, allowance)), Decision::Matches);
+        assert_eq!(
+            with_steps(u64::MAX, |allowance| decide(&condition, &input, allowance)),
+            ConditionsDecision::Matches
+        );
     }
 }
 
@@ -193,7 +196,7 @@ fn what_an_expression_does_not_look_into_is_not_located() {
     let input = input(&object, "null");
     let condition = [Condition::compile("c", "object.metadata.name == 'web' && has(object.spec)").unwrap()];
     let decision = with_steps(u64::MAX, |allowance| decide(&condition, &input, allowance));
-    assert_eq!(decision, Decision::Matches);
+    assert_eq!(decision, ConditionsDecision::Matches);
     assert_eq!(input.object.as_ref().unwrap().located_containers(), 2);
 }
 
@@ -202,13 +205,13 @@ fn what_takes_long_is_given_up_and_said_so() {
     let object = format!(r#"{{"items":[{}1]}}"#, "1,".repeat(100_000));
     let input = input(&object, "null");
     let long = [Condition::compile("c", "object.items.all(x, x == 1)").unwrap()];
-    assert_eq!(with_steps(10_000, |allowance| decide(&long, &input, allowance)), Decision::TooLong);
+    assert_eq!(with_steps(10_000, |allowance| decide(&long, &input, allowance)), ConditionsDecision::TooLong);
     let short = [Condition::compile("c", "request.operation == 'UPDATE'").unwrap()];
-    assert_eq!(with_steps(10, |allowance| decide(&short, &input, allowance)), Decision::Matches);
+    assert_eq!(with_steps(10, |allowance| decide(&short, &input, allowance)), ConditionsDecision::Matches);
     let steps = Cell::new(u64::MAX);
     let over = Allowance { steps: &steps, over: &|| true };
     let why = "expression 'object.items.all(x, x == 1)' resulted in error: operation interrupted";
-    assert_eq!(decide(&long, &input, &over), Decision::Failed(why.to_owned()));
+    assert_eq!(decide(&long, &input, &over), ConditionsDecision::Failed(why.to_owned()));
 }
 
 #[test]
@@ -223,7 +226,7 @@ fn one_expression_and_all_together_have_a_limit() {
     let why = |many: usize| {
         let conditions = all(many);
         match with_steps(u64::MAX, |allowance| decide(&conditions, &input, allowance)) {
-            Decision::Failed(why) => why,
+            ConditionsDecision::Failed(why) => why,
             other => panic!("{other:?}"),
         }
     };
@@ -334,11 +337,11 @@ fn a_long_string_is_read_once_and_paid_for() {
 fn outcomes_are_combined_as_upstream_does() {
     let ok = |name, value| Evaluated::Value(name, Ok(value));
     let failed = |name, why: &str| Evaluated::Value(name, Err(why.to_owned()));
-    assert_eq!(combined([]), Decision::Matches);
-    assert_eq!(combined([failed("a", "x"), ok("b", false)]), Decision::Excluded("b"));
-    assert_eq!(combined([ok("a", true), failed("b", "x")]), Decision::Failed("x".to_owned()));
+    assert_eq!(combined([]), ConditionsDecision::Matches);
+    assert_eq!(combined([failed("a", "x"), ok("b", false)]), ConditionsDecision::Excluded("b"));
+    assert_eq!(combined([ok("a", true), failed("b", "x")]), ConditionsDecision::Failed("x".to_owned()));
     let twice = [failed("a", "x"), failed("b", "y"), failed("c", "x")];
-    assert_eq!(combined(twice), Decision::Failed("[x, y]".to_owned()));
+    assert_eq!(combined(twice), ConditionsDecision::Failed("[x, y]".to_owned()));
 }
 
 #[test]

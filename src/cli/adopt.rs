@@ -11,8 +11,8 @@ use std::{
 use tokio::time::timeout;
 
 use self::wish::{Cluster, State};
-use super::{Ending, complain, duration, misused, source::access};
-use crate::{adopt::Wanted, app::UnwaitedRuntime, kube::Access};
+use super::{CommandExit, complain, duration, misused, source::access};
+use crate::{adopt::AdoptionScope, app::UnwaitedRuntime, kube::KubeAccess};
 
 /// Timeout of `status` for reading the leases.
 const ASKED_WITHIN: Duration = Duration::from_secs(2);
@@ -92,8 +92,8 @@ pub struct AdoptCommand {
     plan: bool,
 
     /// With --plan: of configurations with these labels
-    #[arg(long, value_name = "SELECTOR", requires = "plan", value_parser = Wanted::parse)]
-    selector: Option<Wanted>,
+    #[arg(long, value_name = "SELECTOR", requires = "plan", value_parser = AdoptionScope::parse)]
+    selector: Option<AdoptionScope>,
 
     #[command(flatten)]
     cluster: ClusterArgs,
@@ -126,13 +126,13 @@ impl ClusterArgs {
 
 /// State of webhooks of others in that cluster, as the leader reports it; `None` where there is nothing to report, or
 /// it cannot be read in time.
-pub(super) fn standing(access: &Access, namespace: String) -> Option<String> {
+pub(super) fn standing(access: &KubeAccess, namespace: String) -> Option<String> {
     let asking = async { Cluster::open(access, namespace, None).await.ok()?.standing().await };
     UnwaitedRuntime::new().ok()?.block_on(async { timeout(ASKED_WITHIN, asking).await.ok()? })
 }
 
 /// Runs the work of a command, and prints its result.
-fn told(doing: impl Future<Output = Result<String, String>>) -> Ending {
+fn told(doing: impl Future<Output = Result<String, String>>) -> CommandExit {
     let runtime = match UnwaitedRuntime::new() {
         Ok(runtime) => runtime,
         Err(error) => return complain(&error),
@@ -141,7 +141,7 @@ fn told(doing: impl Future<Output = Result<String, String>>) -> Ending {
         Ok(text) => {
             // Whoever closed our output has seen enough.
             let _ = io::stdout().write_all(text.as_bytes());
-            Ending::Good
+            CommandExit::Good
         }
         Err(why) => complain(&why),
     }
@@ -149,7 +149,7 @@ fn told(doing: impl Future<Output = Result<String, String>>) -> Ending {
 
 impl AdoptCommand {
     /// Publishes the request, and waits until it is done; with `--plan`, prints the state of webhooks.
-    pub fn run(self) -> Ending {
+    pub fn run(self) -> CommandExit {
         if self.names.is_empty() && !self.all && !self.plan {
             return misused("adopt", &"name a webhook configuration, or give --all or --plan");
         }
@@ -157,7 +157,7 @@ impl AdoptCommand {
         told(async move {
             let (mut cluster, within) = cluster.open().await?;
             if plan {
-                return cluster.plan(selector.as_ref().unwrap_or(&Wanted::All)).await;
+                return cluster.plan(selector.as_ref().unwrap_or(&AdoptionScope::All)).await;
             }
             cluster.wish(|wishes| wishes.adopting(&names, all)).await?;
             cluster.wait(&names, within, State::Taken).await
@@ -167,7 +167,7 @@ impl AdoptCommand {
 
 impl Release {
     /// Publishes the request, and waits until it is done.
-    pub fn run(self) -> Ending {
+    pub fn run(self) -> CommandExit {
         if self.names.is_empty() && !self.all {
             return misused("release", &"name a webhook configuration, or give --all");
         }

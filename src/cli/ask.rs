@@ -13,9 +13,9 @@ use crate::{
 
 /// A connection to one endpoint, kept for many questions.
 #[derive(Clone, Debug)]
-pub struct Caller(Arc<Channel>);
+pub struct ReviewClient(Arc<Channel>);
 
-impl Caller {
+impl ReviewClient {
     /// Begins to connect, on the current runtime.
     ///
     /// # Errors
@@ -45,12 +45,12 @@ impl Caller {
 /// One question over a connection of its own.
 ///
 /// # Errors
-/// As [`Caller::open`] and [`Caller::ask`].
+/// As [`ReviewClient::open`] and [`ReviewClient::ask`].
 pub async fn ask(
     endpoint: &Endpoint,
     method: Method,
     review: &AdmissionReview,
     timeout: Duration,
 ) -> Result<AdmissionReview, CallFailure> {
-    Caller::open(endpoint)?.ask(method, review, timeout).await
+    ReviewClient::open(endpoint)?.ask(method, review, timeout).await
 }

@@ -7,7 +7,7 @@ use std::{
     path::PathBuf,
 };
 
-use super::{Ending, complain};
+use super::{CommandExit, complain};
 
 mod filter;
 mod lines;
@@ -113,7 +113,7 @@ pub struct AuditCommand {
 
 impl AuditCommand {
     /// Reads and shows.
-    pub fn run(self) -> Ending {
+    pub fn run(self) -> CommandExit {
         let filter = Filter {
             denied: self.denied,
             failed: self.failed,
@@ -152,7 +152,7 @@ impl AuditCommand {
         match written.and_then(|()| shown.out.flush()) {
             Ok(()) => {}
             // As by `| head`: whoever reads has seen enough.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ending::Good,
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return CommandExit::Good,
             Err(error) => return complain(&error),
         }
         if shown.count == 0 {
@@ -161,7 +161,7 @@ impl AuditCommand {
         if met.rubbish > 0 {
             complain(&format_args!("{} lines are not audit records; they were skipped", met.rubbish));
         }
-        met.faults.iter().fold(Ending::Good, |_, fault| complain(fault))
+        met.faults.iter().fold(CommandExit::Good, |_, fault| complain(fault))
     }
 }
 

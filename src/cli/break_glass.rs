@@ -15,7 +15,7 @@ use self::{
     place::{Destination, PlaceArgs, WriteError},
     roster::Missing,
 };
-use super::{Ending, complain, misused};
+use super::{CommandExit, complain, misused};
 use crate::{
     app::UnwaitedRuntime,
     model::{BreakGlass, break_glass::LONGEST},
@@ -108,7 +108,7 @@ fn spelled(lasts: Duration) -> String {
 
 impl BreakGlassCommand {
     /// Writes the document, or takes it away, and says how it ends.
-    pub fn run(self) -> Ending {
+    pub fn run(self) -> CommandExit {
         let place = match self.place.clone().open(&self.name) {
             Ok(place) => place,
             Err(error @ WriteError::NoFolder(_)) => return complain(&error),
@@ -213,10 +213,10 @@ fn checked(document: &Value) -> Result<BreakGlass, String> {
         .ok_or_else(|| "the document opens nothing; this is a bug in gatepost".to_owned())
 }
 
-fn say(text: &str) -> Ending {
+fn say(text: &str) -> CommandExit {
     // Where stdout is closed there is no reader, and it is done.
     let _ = io::stdout().lock().write_all(text.as_bytes());
-    Ending::Good
+    CommandExit::Good
 }
 
 #[cfg(test)]

@@ -18,14 +18,14 @@ use self::{
     store::Store,
 };
 use super::{
-    Ending, complain, duration,
+    CommandExit, complain, duration,
     logging::Logging,
     misused,
     service::{REGISTRATION, Service},
 };
 use crate::{
     app::UnwaitedRuntime,
-    kube::{Access, Connection, KubeError},
+    kube::{KubeAccess, KubeError, ReloadingClient},
     snapshot,
 };
 
@@ -175,7 +175,7 @@ impl Failure {
 
 impl Certificates {
     /// Runs the command.
-    pub fn run(self) -> Ending {
+    pub fn run(self) -> CommandExit {
         if let Err(error) = self.logging.start() {
             return complain(&error);
         }
@@ -205,7 +205,7 @@ impl Certificates {
             };
             match watch {
                 true => keeper.watch(every).await,
-                false => keeper.once().await.map_or_else(|failure| complain(&failure), |()| Ending::Good),
+                false => keeper.once().await.map_or_else(|failure| complain(&failure), |()| CommandExit::Good),
             }
         })
     }
@@ -224,10 +224,10 @@ impl Certificates {
             }
         };
         let access = match self.kubeconfig {
-            Some(path) if path.as_os_str() == "in-cluster" => Access::InCluster,
-            path => Access::find(path, self.context),
+            Some(path) if path.as_os_str() == "in-cluster" => KubeAccess::InCluster,
+            path => KubeAccess::find(path, self.context),
         };
-        let connection = if needs_cluster { Some(Connection::new(access).await?) } else { None };
+        let connection = if needs_cluster { Some(ReloadingClient::new(access).await?) } else { None };
         let mut names = vec![service.server_name(), format!("{}.{}", service.name, service.namespace)];
         names.extend(self.name);
         let wanted = Wanted { names, settle: self.settle, renew: self.renew };

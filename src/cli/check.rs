@@ -11,7 +11,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::{Ending, complain, hazards, hazards::HazardsArg, plural::counted, register};
+use super::{CommandExit, complain, hazards, hazards::HazardsArg, plural::counted, register};
 use crate::{
     app::Settings,
     model::{FailurePolicy, Hook, HookType, SideEffects},
@@ -83,7 +83,7 @@ pub struct Check {
 
 impl Check {
     /// Checks and prints the result.
-    pub fn run(&self) -> Ending {
+    pub fn run(&self) -> CommandExit {
         match self.report() {
             Ok((report, ending)) => {
                 // Whoever closed our output (`| head`) has seen enough.
@@ -94,7 +94,7 @@ impl Check {
         }
     }
 
-    fn report(&self) -> Result<(String, Ending), String> {
+    fn report(&self) -> Result<(String, CommandExit), String> {
         let own = OwnAddresses::new([self.listen, Settings::ADMIN], None);
         let known = CandidateCache::listening_at(own).with_authorizer(self.authorizer);
         let Examined { mut report, mut ending, candidate } =
@@ -102,7 +102,7 @@ impl Check {
         let Some(candidate) = candidate else { return Ok((report, ending)) };
         let mut then = |(more, good): (String, bool)| {
             report.push_str(&more);
-            ending = if good { ending } else { Ending::Failed };
+            ending = if good { ending } else { CommandExit::Failed };
         };
         if !self.against.is_empty() {
             then(register::against::report(&candidate.snapshot, &self.against)?);
@@ -117,7 +117,7 @@ impl Check {
 /// Result of the command: its text, its ending, and the configuration that would be in force.
 pub(super) struct Examined {
     pub(super) report: String,
-    pub(super) ending: Ending,
+    pub(super) ending: CommandExit,
     /// Nothing where there are problems.
     pub(super) candidate: Option<Candidate>,
 }
@@ -139,7 +139,7 @@ pub(super) fn examined(path: &Path, on_hazard: OnHazard, mut known: CandidateCac
             }
             let report = summary(contents.files.len(), &candidate.snapshot) + &hazards::report(&findings);
             let bad = findings.iter().any(|finding| finding.severity < Severity::Gap);
-            let ending = if bad && on_hazard == OnHazard::Deny { Ending::Failed } else { Ending::Good };
+            let ending = if bad && on_hazard == OnHazard::Deny { CommandExit::Failed } else { CommandExit::Good };
             Examined { report, ending, candidate: Some(candidate) }
         }
         Err(problems) => {
@@ -148,7 +148,7 @@ pub(super) fn examined(path: &Path, on_hazard: OnHazard, mut known: CandidateCac
                 let _ = writeln!(report, "{problem}");
             }
             let _ = writeln!(report, "{}", counted(problems.len(), "problem"));
-            Examined { report, ending: Ending::Failed, candidate: None }
+            Examined { report, ending: CommandExit::Failed, candidate: None }
         }
     })
 }

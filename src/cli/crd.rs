@@ -2,7 +2,7 @@
 
 use std::io::{self, Write as _};
 
-use super::{Ending, complain, yaml::yaml};
+use super::{CommandExit, complain, yaml::yaml};
 use crate::schema::definitions;
 
 const EXAMPLES: &str = "\
@@ -25,11 +25,11 @@ pub struct Crd {}
 
 impl Crd {
     /// Prints them.
-    pub fn run(self) -> Ending {
+    pub fn run(self) -> CommandExit {
         let written =
             text().and_then(|text| io::stdout().write_all(text.as_bytes()).map_err(|error| format!("stdout: {error}")));
         match written {
-            Ok(()) => Ending::Good,
+            Ok(()) => CommandExit::Good,
             Err(error) => complain(&error),
         }
     }

@@ -25,7 +25,7 @@ use stage::Stage;
 use tokio::runtime::Builder;
 use wait::until;
 
-use super::{Ending, complain};
+use super::{CommandExit, complain};
 
 /// Prefix of annotations of hooks that failed open.
 const FAILED_OPEN: &str = "failed-open.";
@@ -68,10 +68,10 @@ pub struct Demo {
 
 impl Demo {
     /// Plays it.
-    pub fn run(&self) -> Ending {
+    pub fn run(&self) -> CommandExit {
         let performed = if self.initializers { initializers::perform(self.stay) } else { perform() };
         match performed {
-            Ok(()) => Ending::Good,
+            Ok(()) => CommandExit::Good,
             Err(what) => complain(&format!("the demo did not go as it should: {what}")),
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::builder::NonEmptyStringValueParser;
 
 use super::{
-    Ending, duration, misused,
+    CommandExit, duration, misused,
     replicas::{self, ReplicaArgs},
 };
 use crate::replicas::wait;
@@ -50,7 +50,7 @@ pub struct Drain {
 
 impl Drain {
     /// Asks until it is so, and prints the result.
-    pub fn run(self) -> Ending {
+    pub fn run(self) -> CommandExit {
         if let Some(why) = self.replicas.misuse() {
             return misused("drain", &why);
         }

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, io::Write as _, time::Duration};
 
-use super::Ending;
+use super::CommandExit;
 use crate::{app::descriptors, kube::plugin};
 
 /// Run a kubeconfig's exec plugin, and end it when its time is up or it prints too much
@@ -22,13 +22,13 @@ pub struct ExecPlugin {
 
 impl ExecPlugin {
     /// Ends with the plugin's own code, or one that says why it was ended.
-    pub fn run(self) -> Ending {
+    pub fn run(self) -> CommandExit {
         descriptors::lower();
         match plugin::run(self.plugin, self.arguments, Duration::from_secs(self.seconds)) {
             // The pipe is closed where the sidecar has ended meanwhile.
             Ok(printed) => drop(std::io::stdout().write_all(&printed)),
-            Err(broken) => return Ending::Plugin(broken.code()),
+            Err(broken) => return CommandExit::Plugin(broken.code()),
         }
-        Ending::Good
+        CommandExit::Good
     }
 }

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Ending, complain, duration};
+use super::{CommandExit, complain, duration};
 use crate::{model::hook::EndpointTls, tls};
 
 /// The whole answer of `/readyz` is a few lines; whatever sends more is no sidecar.
@@ -51,13 +51,13 @@ pub struct Health {
 
 impl Health {
     /// Asks and prints the answer.
-    pub fn run(&self) -> Ending {
+    pub fn run(&self) -> CommandExit {
         let tls = match self.ca.as_ref().map(|ca| self.tls(ca)).transpose() {
             Ok(tls) => tls,
             Err(error) => return complain(&error),
         };
         match ask(self.admin, tls, self.timeout) {
-            Ok(answer) if answer.ready => Ending::Good,
+            Ok(answer) if answer.ready => CommandExit::Good,
             Ok(answer) => complain(&format_args!("{} says: {}", self.admin, answer.text)),
             Err(error) => complain(&format_args!("no answer from {}: {error}", self.admin)),
         }

@@ -14,7 +14,7 @@ use self::{
     deny_if::DenyIf,
     service::{Behaviour, Service},
 };
-use super::{Ending, complain, duration, hook_listener::HookListener};
+use super::{CommandExit, complain, duration, hook_listener::HookListener};
 use crate::{tls::server_config, wire::pb::gatepost::v1::admission_server::AdmissionServer};
 
 const EXAMPLES: &str = "\
@@ -35,7 +35,7 @@ Examples:
 /// review on stderr; never an object's content. Ends on Ctrl-C.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub struct Hook {
+pub struct HookArgs {
     /// Address to serve on; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9001", conflicts_with = "uds")]
     listen: SocketAddr,
@@ -70,11 +70,11 @@ fn share(text: &str) -> Result<f64, String> {
     if (0.0..=1.0).contains(&share) { Ok(share) } else { Err("must be a number from 0 to 1".to_owned()) }
 }
 
-impl Hook {
+impl HookArgs {
     /// Serves until Ctrl-C.
-    pub fn run(self) -> Ending {
+    pub fn run(self) -> CommandExit {
         match self.serve() {
-            Ok(()) => Ending::Good,
+            Ok(()) => CommandExit::Good,
             Err(error) => complain(&error),
         }
     }

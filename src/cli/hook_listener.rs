@@ -122,26 +122,26 @@ impl HookListener {
                 stream.set_nodelay(true)?;
                 Ok(match tls {
                     Some(config) => Accepted::Tls(stream, TlsAcceptor::from(Arc::clone(config))),
-                    None => Accepted::Done(Caller::Tcp(stream)),
+                    None => Accepted::Done(CallerSocket::Tcp(stream)),
                 })
             }
-            Self::Unix(listener, _) => Ok(Accepted::Done(Caller::Unix(listener.accept().await?.0))),
+            Self::Unix(listener, _) => Ok(Accepted::Done(CallerSocket::Unix(listener.accept().await?.0))),
         }
     }
 }
 
 enum Accepted {
-    Done(Caller),
+    Done(CallerSocket),
     Tls(TcpStream, TlsAcceptor),
 }
 
 impl Accepted {
-    async fn shake(self) -> Option<Caller> {
+    async fn shake(self) -> Option<CallerSocket> {
         match self {
             Self::Done(caller) => Some(caller),
             Self::Tls(stream, acceptor) => {
                 let shaken = timeout(HANDSHAKE, acceptor.accept(stream)).await.ok()?;
-                shaken.ok().map(|stream| Caller::Tls(Box::new(stream)))
+                shaken.ok().map(|stream| CallerSocket::Tls(Box::new(stream)))
             }
         }
     }
@@ -149,7 +149,7 @@ impl Accepted {
 
 /// A caller's connection.
 #[derive(Debug)]
-pub(crate) enum Caller {
+pub(crate) enum CallerSocket {
     /// Plain TCP.
     Tcp(TcpStream),
     /// TLS over TCP.
@@ -158,7 +158,7 @@ pub(crate) enum Caller {
     Unix(UnixStream),
 }
 
-impl AsyncRead for Caller {
+impl AsyncRead for CallerSocket {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
@@ -168,7 +168,7 @@ impl AsyncRead for Caller {
     }
 }
 
-impl AsyncWrite for Caller {
+impl AsyncWrite for CallerSocket {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),

@@ -18,10 +18,10 @@ use self::{
     object::{Object, Phase},
     servable::Fate,
 };
-use super::{Ending, check, complain, plural::counted};
+use super::{CommandExit, check, complain, plural::counted};
 use crate::{
     app::{Settings, UnwaitedRuntime},
-    kube::{Access, Client, KubeError, List},
+    kube::{KubeAccess, KubeClient, KubeError, List},
     rotate::{OnHazard, OwnAddresses, candidate::CandidateCache},
 };
 
@@ -90,7 +90,7 @@ impl KindArg {
 
 impl Import {
     /// Copies, checks and prints the result.
-    pub fn run(self) -> Ending {
+    pub fn run(self) -> CommandExit {
         match self.import() {
             Ok((report, ending)) => {
                 // Whoever closed our output (`| head`) has seen enough.
@@ -101,9 +101,9 @@ impl Import {
         }
     }
 
-    fn import(&self) -> Result<(String, Ending), String> {
+    fn import(&self) -> Result<(String, CommandExit), String> {
         let runtime = UnwaitedRuntime::new().map_err(|error| error.to_string())?;
-        let access = Access::find(self.kubeconfig.clone(), self.context.clone());
+        let access = KubeAccess::find(self.kubeconfig.clone(), self.context.clone());
         let (server, lists) =
             runtime.block_on(read(&access, self.kind.phases())).map_err(|error| format!("{error}; {}", error.fix()))?;
         let mut report = String::new();
@@ -125,7 +125,7 @@ impl Import {
     }
 
     /// Writes each object where it belongs, and checks what is to be served.
-    fn write(&self, objects: Vec<Object>, own: &[Object], mut report: String) -> Result<(String, Ending), String> {
+    fn write(&self, objects: Vec<Object>, own: &[Object], mut report: String) -> Result<(String, CommandExit), String> {
         let judged: Vec<(Object, Fate)> =
             objects.into_iter().map(|object| Fate::of(&object).map(|fate| (object, fate))).collect::<Result<_, _>>()?;
         let files = judged.iter().map(|(object, fate)| Ok((fate.path(object), object.text()?)));
@@ -146,18 +146,18 @@ impl Import {
         }
         if judged.is_empty() {
             report.push_str("there is nothing to import, and nothing was checked\n");
-            return Ok((report, Ending::Good));
+            return Ok((report, CommandExit::Good));
         }
         report.push_str(&servable::report(&judged));
         let (served, kept): (Vec<_>, Vec<_>) = judged.into_iter().partition(|(_, fate)| *fate == Fate::Served);
         let [served, kept] = [served, kept].map(|part| part.into_iter().map(|(object, _)| object).collect::<Vec<_>>());
-        let ending = if served.is_empty() { Ending::Good } else { self.check(&mut report)? };
-        report.push_str(&advice::advice(&self.folder, &served, &kept, ending == Ending::Good));
+        let ending = if served.is_empty() { CommandExit::Good } else { self.check(&mut report)? };
+        report.push_str(&advice::advice(&self.folder, &served, &kept, ending == CommandExit::Good));
         Ok((report, ending))
     }
 
     /// Check of the folder as it is now, with whatever else is in it.
-    fn check(&self, report: &mut String) -> Result<Ending, String> {
+    fn check(&self, report: &mut String) -> Result<CommandExit, String> {
         let own = OwnAddresses::new([Settings::LISTEN, Settings::ADMIN], None);
         let known = CandidateCache::listening_at(own).with_authorizer(true);
         let found = check::examined(&self.folder, OnHazard::Warn, known).map_err(|error| error.to_string())?;
@@ -166,8 +166,8 @@ impl Import {
     }
 }
 
-async fn read(access: &Access, phases: &[Phase]) -> Result<(String, Vec<(Phase, List)>), KubeError> {
-    let client = Client::open(access).await?;
+async fn read(access: &KubeAccess, phases: &[Phase]) -> Result<(String, Vec<(Phase, List)>), KubeError> {
+    let client = KubeClient::open(access).await?;
     let mut lists = Vec::new();
     for &phase in phases {
         let path = format!("/apis/admissionregistration.k8s.io/v1/{}", phase.resource());

@@ -40,7 +40,7 @@ use crate::{
 
 /// Exit status of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum CommandExit {
     /// Everything asked for was done.
     Good,
     /// It was not: the message is on stderr, or the problems on stdout.
@@ -57,16 +57,16 @@ pub enum Ending {
     Plugin(u8),
 }
 
-impl From<Ending> for ExitCode {
-    fn from(ending: Ending) -> Self {
+impl From<CommandExit> for ExitCode {
+    fn from(ending: CommandExit) -> Self {
         Self::from(match ending {
-            Ending::Good => 0,
-            Ending::Failed => 1,
-            Ending::Misused => 2,
-            Ending::NotDrained => 3,
-            Ending::Aborted => 4,
-            Ending::Denied => 5,
-            Ending::Plugin(code) => code,
+            CommandExit::Good => 0,
+            CommandExit::Failed => 1,
+            CommandExit::Misused => 2,
+            CommandExit::NotDrained => 3,
+            CommandExit::Aborted => 4,
+            CommandExit::Denied => 5,
+            CommandExit::Plugin(code) => code,
         })
     }
 }
@@ -125,8 +125,8 @@ enum Command {
     ExecPlugin(exec_plugin::ExecPlugin),
     Health(health::Health),
     ReadProxy(read_proxy::ReadProxy),
-    Review(review::Review),
-    Hook(hook::Hook),
+    Review(review::ReviewArgs),
+    Hook(hook::HookArgs),
     Import(import::Import),
     Register(register::Register),
     Release(adopt::Release),
@@ -180,15 +180,15 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Prints on stderr why a command failed.
-fn complain(what: &dyn std::fmt::Display) -> Ending {
+fn complain(what: &dyn std::fmt::Display) -> CommandExit {
     log::line(&format!("gatepost: {what}"));
-    Ending::Failed
+    CommandExit::Failed
 }
 
 /// The same of flags that do not go together, in a way that clap does not know of.
-fn misused(command: &str, what: &dyn std::fmt::Display) -> Ending {
+fn misused(command: &str, what: &dyn std::fmt::Display) -> CommandExit {
     complain(&format_args!("{what}; see `gatepost {command} --help`"));
-    Ending::Misused
+    CommandExit::Misused
 }
 
 #[cfg(test)]
@@ -200,8 +200,14 @@ mod tests {
     /// As the manual has them.
     #[test]
     fn each_ending_has_a_number_of_its_own() {
-        let endings =
-            [Ending::Good, Ending::Failed, Ending::Misused, Ending::NotDrained, Ending::Aborted, Ending::Denied];
+        let endings = [
+            CommandExit::Good,
+            CommandExit::Failed,
+            CommandExit::Misused,
+            CommandExit::NotDrained,
+            CommandExit::Aborted,
+            CommandExit::Denied,
+        ];
         for (number, ending) in (0_u8..).zip(endings) {
             // An `ExitCode` can be looked at in no other way.
             assert_eq!(format!("{:?}", ExitCode::from(ending)), format!("{:?}", ExitCode::from(number)), "{ending:?}");

@@ -16,12 +16,12 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-use super::{Ending, complain, duration, logging::Logging, misused, source::access};
+use super::{CommandExit, complain, duration, logging::Logging, misused, source::access};
 use crate::{
     app::{Settings as Sizes, UnwaitedRuntime, descriptors, listeners::Port},
     files::BlockingReads,
-    proxy::{Cluster, Origin, Proxy, Resources, Settings, listen},
-    tls::{Looked, Oldest, ServerFiles, ServerTls},
+    proxy::{Cluster, ProxiedResources, Proxy, ProxySettings, RequestOrigin, listen},
+    tls::{FileCheck, Oldest, ServerFiles, ServerTls},
 };
 
 /// Address for clients where nothing else is said.
@@ -135,8 +135,8 @@ enum Stopped {
 
 impl ReadProxy {
     /// Runs the command.
-    pub fn run(self) -> Ending {
-        let resources = match Resources::parse(self.resources.iter().map(String::as_str)) {
+    pub fn run(self) -> CommandExit {
+        let resources = match ProxiedResources::parse(self.resources.iter().map(String::as_str)) {
             Ok(resources) => resources,
             Err(error) => return misused("read-proxy", &format_args!("--resources: {error}")),
         };
@@ -144,13 +144,13 @@ impl ReadProxy {
             return complain(&error);
         }
         match self.serve(resources) {
-            Ok(Stopped::Once) => Ending::Good,
-            Ok(Stopped::Twice) => Ending::Aborted,
+            Ok(Stopped::Once) => CommandExit::Good,
+            Ok(Stopped::Twice) => CommandExit::Aborted,
             Err(error) => complain(&error),
         }
     }
 
-    fn serve(self, resources: Resources) -> Result<Stopped, String> {
+    fn serve(self, resources: ProxiedResources) -> Result<Stopped, String> {
         let tls = ServerTls::load(ServerFiles {
             cert: self.tls_cert,
             key: self.tls_key,
@@ -172,7 +172,7 @@ impl ReadProxy {
                 "too few open files for --max-connections; raise the hard limit of RLIMIT_NOFILE"
             );
         }
-        let settings = Settings {
+        let settings = ProxySettings {
             resources,
             see_all: self.see_all,
             not_found_for: self.not_found_for,
@@ -182,7 +182,7 @@ impl ReadProxy {
         let drain = self.drain;
         let access = access(self.upstream_kubeconfig, self.context);
         let front_proxy = self.front_proxy_cert.zip(self.front_proxy_key);
-        let origin = Origin { access: access.clone(), url: self.upstream, front_proxy };
+        let origin = RequestOrigin { access: access.clone(), url: self.upstream, front_proxy };
         runtime.block_on(async {
             let (plain, front_proxy) = origin.upstreams().await.map_err(|error| error.to_string())?;
             let cluster = Cluster::new(access).await.map_err(|error| format!("{error}; {}", error.fix()))?;
@@ -222,11 +222,11 @@ async fn follow(tls: Arc<ServerTls>) {
         ticks.tick().await;
         let look = Arc::clone(&tls);
         match reads.run(LOOK.1, move || look.look()).await {
-            Ok(Looked::Replaced) => tracing::info!("using the new TLS files for new connections"),
-            Ok(Looked::Rejected { error, news: true }) => {
+            Ok(FileCheck::Replaced) => tracing::info!("using the new TLS files for new connections"),
+            Ok(FileCheck::Rejected { error, news: true }) => {
                 tracing::warn!(%error, fix = error.fix(), "the changed TLS files are not valid; the old ones stay in use");
             }
-            Ok(Looked::Same | Looked::Rejected { .. }) => {}
+            Ok(FileCheck::Same | FileCheck::Rejected { .. }) => {}
             Err(why) => tracing::warn!(%why, "cannot read the TLS files; the last good ones stay in use"),
         }
     }

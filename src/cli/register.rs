@@ -24,7 +24,7 @@ use self::{
     target::{Target, ca_bundle},
 };
 use super::{
-    Ending, complain,
+    CommandExit, complain,
     import::folder,
     misused,
     service::{REGISTRATION, Service},
@@ -139,7 +139,7 @@ enum KindArg {
 
 impl Register {
     /// Prints it.
-    pub fn run(self) -> Ending {
+    pub fn run(self) -> CommandExit {
         let out = self.out.clone();
         if self.service.is_some() && self.form == Some(Form::Static) {
             return misused("register", &"an apiserver reads no Service from a static manifest; leave --form out");
@@ -149,7 +149,7 @@ impl Register {
             false => folder::replace(&out, text.as_bytes()).map_err(|error| format!("{}: {error}", out.display())),
         });
         match written {
-            Ok(()) => Ending::Good,
+            Ok(()) => CommandExit::Good,
             Err(error) => complain(&error),
         }
     }

@@ -9,12 +9,12 @@ use std::{
 
 use tokio::time::{sleep, timeout};
 
-use super::{Ending, complain, source::SourceArgs};
+use super::{CommandExit, complain, source::SourceArgs};
 use crate::{
     app::UnwaitedRuntime,
-    etcd::Client,
+    etcd::EtcdClient,
     kube,
-    replicas::{AdminUrl, Progress, Seen, StatusPlace, ask, read},
+    replicas::{AdminUrl, Progress, ReplicasSeen, StatusPlace, ask, read},
     source::SourceLocation,
 };
 
@@ -62,9 +62,9 @@ enum Replicas {
     /// At their admin addresses.
     Admin { places: Vec<AdminUrl>, ca: Option<Arc<[u8]>> },
     /// In keys of etcd that begin so.
-    Etcd { client: Client, prefix: String },
+    Etcd { client: EtcdClient, prefix: String },
     /// In the status of a cluster's configuration objects.
-    Kubernetes(kube::Client),
+    Kubernetes(kube::KubeClient),
 }
 
 impl ReplicaArgs {
@@ -78,7 +78,7 @@ impl ReplicaArgs {
     }
 
     /// The cluster that is asked, where it is one.
-    pub(super) fn cluster(&self) -> Option<kube::Access> {
+    pub(super) fn cluster(&self) -> Option<kube::KubeAccess> {
         match self.source.clone().replicas() {
             Ok(Some(SourceLocation::Kubernetes(place))) => Some(place.access),
             _ => None,
@@ -89,12 +89,13 @@ impl ReplicaArgs {
     async fn open(self) -> Result<Replicas, String> {
         match self.source.replicas()? {
             Some(SourceLocation::Etcd(place)) => {
-                let client = Client::open(&place.access).await.map_err(|error| format!("{error}; {}", error.fix()))?;
+                let client =
+                    EtcdClient::open(&place.access).await.map_err(|error| format!("{error}; {}", error.fix()))?;
                 StatusPlace::beside(place, &self.status.etcd_status_prefix)?;
                 return Ok(Replicas::Etcd { client, prefix: self.status.etcd_status_prefix });
             }
             Some(SourceLocation::Kubernetes(place)) => {
-                let client = kube::Client::open(&place.access).await;
+                let client = kube::KubeClient::open(&place.access).await;
                 return client.map(Replicas::Kubernetes).map_err(|error| format!("{error}; {}", error.fix()));
             }
             Some(SourceLocation::File(_)) | None => {}
@@ -110,7 +111,7 @@ impl ReplicaArgs {
 
 impl Replicas {
     /// Reports at present.
-    async fn look(&self, within: Duration) -> Result<Seen, String> {
+    async fn look(&self, within: Duration) -> Result<ReplicasSeen, String> {
         match self {
             Self::Admin { places, ca } => Ok(ask::all(places, ca.as_ref(), within.min(ANSWER)).await),
             Self::Etcd { client, prefix } => {
@@ -126,14 +127,14 @@ impl Replicas {
 }
 
 /// Looks once.
-pub(super) fn look(args: ReplicaArgs) -> Result<Seen, String> {
+pub(super) fn look(args: ReplicaArgs) -> Result<ReplicasSeen, String> {
     let runtime = UnwaitedRuntime::new().map_err(|error| error.to_string())?;
     runtime.block_on(async { args.open().await?.look(ANSWER).await })
 }
 
 /// Looks until it is so, cannot become so, or time is up. Missing replicas are printed on stderr, each time they
 /// change; the end on stdout.
-pub(super) fn wait(args: ReplicaArgs, within: Duration, judge: impl Fn(&Seen) -> Progress) -> Ending {
+pub(super) fn wait(args: ReplicaArgs, within: Duration, judge: impl Fn(&ReplicasSeen) -> Progress) -> CommandExit {
     let runtime = match UnwaitedRuntime::new() {
         Ok(runtime) => runtime,
         Err(error) => return complain(&error),
@@ -142,13 +143,17 @@ pub(super) fn wait(args: ReplicaArgs, within: Duration, judge: impl Fn(&Seen) ->
         Ok(done) => {
             // A closed stdout does not undo it.
             let _ = writeln!(std::io::stdout(), "{done}");
-            Ending::Good
+            CommandExit::Good
         }
         Err(why) => complain(&why),
     }
 }
 
-async fn until(args: ReplicaArgs, within: Duration, judge: impl Fn(&Seen) -> Progress) -> Result<String, String> {
+async fn until(
+    args: ReplicaArgs,
+    within: Duration,
+    judge: impl Fn(&ReplicasSeen) -> Progress,
+) -> Result<String, String> {
     let replicas = args.open().await?;
     let end = Instant::now() + within;
     let mut reported = Vec::new();

@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{Ending, ask::ask, complain, duration};
+use super::{CommandExit, ask::ask, complain, duration};
 use crate::{
     app::UnwaitedRuntime,
     hooks::Method,
@@ -38,7 +38,7 @@ Exit codes:
 /// FILE is an AdmissionReview (admission.k8s.io/v1) as kube-apiserver would send it, in JSON or YAML.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub struct Review {
+pub struct ReviewArgs {
     /// The review: a JSON or YAML file, or - for stdin
     file: PathBuf,
     /// Address of the sidecar or hook: grpc://host:port, grpcs://host:port or unix:///path
@@ -84,14 +84,14 @@ impl From<PhaseArgument> for Method {
     }
 }
 
-impl Review {
+impl ReviewArgs {
     /// Asks and prints the verdict.
-    pub fn run(self) -> Ending {
+    pub fn run(self) -> CommandExit {
         match self.ask() {
             Ok((text, allowed)) => {
                 // Whoever closed our output has seen enough.
                 let _ = io::stdout().write_all(text.as_bytes());
-                if allowed { Ending::Good } else { Ending::Denied }
+                if allowed { CommandExit::Good } else { CommandExit::Denied }
             }
             Err(error) => complain(&error),
         }

@@ -11,10 +11,10 @@ use std::{
 };
 
 use self::plan::{ClusterFacts, Plan, plan};
-use super::{Ending, complain};
+use super::{CommandExit, complain};
 use crate::{
     app::UnwaitedRuntime,
-    kube::{Access, Client, KubeError},
+    kube::{KubeAccess, KubeClient, KubeError},
     snapshot::{self, Snapshot},
     source::FileSource,
 };
@@ -97,11 +97,11 @@ fn namespace(text: &str) -> Result<String, &'static str> {
 
 impl Runlevels {
     /// Prints or labels.
-    pub fn run(self) -> Ending {
+    pub fn run(self) -> CommandExit {
         let (report, ended) = self.run_and_report();
         // Whoever closed our output (`| head`) has seen enough.
         let _ = io::stdout().write_all(report.as_bytes());
-        ended.map_or_else(|error| complain(&error), |()| Ending::Good)
+        ended.map_or_else(|error| complain(&error), |()| CommandExit::Good)
     }
 
     /// Labels written, also where it ended in an error.
@@ -121,12 +121,12 @@ impl Runlevels {
             return Ok(());
         }
         let access = match self.kubeconfig {
-            Some(path) if path.as_os_str() == "in-cluster" => Access::InCluster,
-            path => Access::find(path, self.context),
+            Some(path) if path.as_os_str() == "in-cluster" => KubeAccess::InCluster,
+            path => KubeAccess::find(path, self.context),
         };
         let runtime = UnwaitedRuntime::new().map_err(|error| error.to_string())?;
         runtime.block_on(async {
-            let client = Client::open(&access).await.map_err(with_fix)?;
+            let client = KubeClient::open(&access).await.map_err(with_fix)?;
             known.cluster = Some(cluster::read(&client).await.map_err(with_fix)?);
             let plan = plan(hooks, &known)?;
             if self.print {
@@ -141,7 +141,7 @@ impl Runlevels {
 }
 
 /// Labels one namespace after the other; stops at the first that cannot be.
-async fn apply(client: &Client, plan: &Plan, dry: bool, report: &mut String) -> Result<(), String> {
+async fn apply(client: &KubeClient, plan: &Plan, dry: bool, report: &mut String) -> Result<(), String> {
     if dry {
         report.push_str("nothing is written; this would be done:\n");
     }

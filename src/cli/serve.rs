@@ -21,8 +21,8 @@ use self::{
     values::{DispatchArg, OnInvalidArg, ReasonsArg, ResolveArg, audit_log, cluster, positive, replica, workers},
 };
 use super::{
-    Ending, complain, duration, hazards::HazardsArg, logging::Logging, misused, replicas::StatusPrefix, size::Size,
-    source::SourceArgs,
+    CommandExit, complain, duration, hazards::HazardsArg, logging::Logging, misused, replicas::StatusPrefix,
+    size::Size, source::SourceArgs,
 };
 use crate::{
     admit::{Reasons, Speculation},
@@ -31,7 +31,7 @@ use crate::{
         settings::AuditLog,
         signals::{Signals, StopSignals},
     },
-    kube::Access,
+    kube::KubeAccess,
     model::Dispatch,
     replicas::{Replica, StatusPlace},
     rotate::OnInvalid,
@@ -127,7 +127,7 @@ pub struct Serve {
     /// object lists its initializers itself (the verb create on subjectaccessreviews).
     /// Without this flag the labels are those of the Namespace documents in the configuration.
     #[arg(long, value_name = "KUBECONFIG|in-cluster", value_parser = cluster)]
-    namespaces_from: Option<Access>,
+    namespaces_from: Option<KubeAccess>,
 
     /// Compare the hooks with the ValidatingWebhookConfiguration and the MutatingWebhookConfiguration of this name in the
     /// cluster; log and count hooks that they do not cover
@@ -241,7 +241,7 @@ pub struct Serve {
     logging: Logging,
 }
 
-impl From<StopSignals> for Ending {
+impl From<StopSignals> for CommandExit {
     fn from(signals: StopSignals) -> Self {
         match signals {
             StopSignals::Once(drained) if drained.complete() => Self::Good,
@@ -253,7 +253,7 @@ impl From<StopSignals> for Ending {
 
 impl Serve {
     /// Serves until a stop signal.
-    pub fn run(self) -> Ending {
+    pub fn run(self) -> CommandExit {
         if let Err(error) = self.logging.start() {
             return complain(&error);
         }
@@ -371,15 +371,15 @@ fn announce(running: &Running) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::app::Drained;
+    use crate::app::DrainResult;
 
     #[test]
     fn only_a_shutdown_that_cut_nothing_ends_well() {
-        let after = |cut| Ending::from(StopSignals::Once(Drained { cut }));
+        let after = |cut| CommandExit::from(StopSignals::Once(DrainResult { cut }));
         assert_eq!(
             (after(Some(0)), after(Some(1)), after(None)),
-            (Ending::Good, Ending::NotDrained, Ending::NotDrained)
+            (CommandExit::Good, CommandExit::NotDrained, CommandExit::NotDrained)
         );
-        assert_eq!(Ending::from(StopSignals::Twice), Ending::Aborted);
+        assert_eq!(CommandExit::from(StopSignals::Twice), CommandExit::Aborted);
     }
 }

@@ -6,8 +6,8 @@ use clap::{ValueEnum, builder::NonEmptyStringValueParser};
 
 use crate::{
     etcd::{self, Login, TlsFiles},
-    kube::Access,
-    source::{EtcdLocation, KubernetesLocation, SourceLocation, kubernetes::Objects},
+    kube::KubeAccess,
+    source::{EtcdLocation, KubernetesLocation, SourceLocation, kubernetes::ObjectSelection},
 };
 
 /// Default prefix of the keys in etcd.
@@ -146,8 +146,10 @@ impl SourceArgs {
     fn kubernetes(self) -> KubernetesLocation {
         let access = access(self.kubeconfig, self.context);
         let wants = |kind| self.kube_objects.contains(&kind);
-        let objects =
-            Objects { configurations: wants(KubeObjects::Configurations), webhooks: wants(KubeObjects::Webhooks) };
+        let objects = ObjectSelection {
+            configurations: wants(KubeObjects::Configurations),
+            webhooks: wants(KubeObjects::Webhooks),
+        };
         KubernetesLocation { access, objects, files: self.files, adopt: None }
     }
 
@@ -161,7 +163,7 @@ impl SourceArgs {
         let tls = TlsFiles { ca: self.etcd_ca, pair: self.etcd_cert.zip(self.etcd_key) };
         let login =
             self.etcd_user.zip(self.etcd_password_file).map(|(user, password_file)| Login { user, password_file });
-        let access = etcd::Access { endpoints: self.etcd_endpoint, tls, login, plaintext: self.etcd_plaintext };
+        let access = etcd::EtcdAccess { endpoints: self.etcd_endpoint, tls, login, plaintext: self.etcd_plaintext };
         match access.check() {
             Ok(()) => Ok(EtcdLocation { access, prefix: self.etcd_prefix, files: self.files }),
             Err(error) => Err(error.to_string()),
@@ -170,10 +172,10 @@ impl SourceArgs {
 }
 
 /// The apiserver that `--kubeconfig` and `--context` name.
-pub(super) fn access(kubeconfig: Option<PathBuf>, context: Option<String>) -> Access {
+pub(super) fn access(kubeconfig: Option<PathBuf>, context: Option<String>) -> KubeAccess {
     match kubeconfig {
-        Some(path) if path.as_os_str() == "in-cluster" => Access::InCluster,
-        path => Access::find(path, context),
+        Some(path) if path.as_os_str() == "in-cluster" => KubeAccess::InCluster,
+        path => KubeAccess::find(path, context),
     }
 }
 
@@ -204,7 +206,7 @@ mod tests {
             "--etcd-endpoint https://a.example --etcd-endpoint https://b.example:1 --etcd-prefix /x/ --files /f \
              --etcd-ca ca --etcd-cert cert --etcd-key key --etcd-user me --etcd-password-file password",
         );
-        let access = etcd::Access {
+        let access = etcd::EtcdAccess {
             endpoints: vec!["https://a.example".to_owned(), "https://b.example:1".to_owned()],
             tls: TlsFiles { ca: Some("ca".into()), pair: Some(("cert".into(), "key".into())) },
             login: Some(Login { user: "me".to_owned(), password_file: "password".into() }),

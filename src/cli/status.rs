@@ -3,14 +3,14 @@
 use std::{io::Write as _, time::Duration};
 
 use super::{
-    Ending,
+    CommandExit,
     adopt::{self, ADOPT_NAMESPACE},
     complain, duration, misused,
     replicas::{self, ReplicaArgs},
 };
 use crate::{
     model::Revision,
-    replicas::{Seen, wait},
+    replicas::{ReplicasSeen, wait},
 };
 
 mod table;
@@ -72,7 +72,7 @@ fn revision(text: &str) -> Result<Revision, &'static str> {
 
 impl Status {
     /// Asks and prints the table.
-    pub fn run(self) -> Ending {
+    pub fn run(self) -> CommandExit {
         if let Some(why) = self.replicas.misuse() {
             return misused("status", &why);
         }
@@ -95,7 +95,7 @@ impl Status {
             }
             Err(error) => return complain(&error),
         }
-        let mut ending = Ending::Good;
+        let mut ending = CommandExit::Good;
         for silent in &seen.silent {
             ending = complain(&format_args!("no answer from {}: {}", silent.place, silent.why));
         }
@@ -106,6 +106,6 @@ impl Status {
     }
 }
 
-fn json(seen: &Seen) -> Result<String, serde_json::Error> {
+fn json(seen: &ReplicasSeen) -> Result<String, serde_json::Error> {
     Ok(serde_json::to_string_pretty(&seen.reports)? + "\n")
 }

@@ -12,7 +12,7 @@ const PORT: u16 = 2379;
 
 /// Endpoints of a cluster, trust in them, and credentials. Holds no secret: those stay in their files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Access {
+pub struct EtcdAccess {
     /// `https://host:port` or `http://host:port`, at least one; all of one cluster.
     pub endpoints: Vec<String>,
     /// Files for TLS.
@@ -51,7 +51,7 @@ pub(super) struct EtcdEndpoint {
     pub(super) tls: bool,
 }
 
-impl Access {
+impl EtcdAccess {
     /// Can these settings be used? Reads no file.
     ///
     /// # Errors
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     fn place(written: &str, plaintext: bool) -> Result<EtcdEndpoint, String> {
-        let access = Access { endpoints: vec![written.to_owned()], plaintext, ..Access::default() };
+        let access = EtcdAccess { endpoints: vec![written.to_owned()], plaintext, ..EtcdAccess::default() };
         access.places().map(|mut places| places.remove(0)).map_err(|error| error.to_string())
     }
 
@@ -156,6 +156,6 @@ mod tests {
             assert!(message.contains(words) && !message.contains("hunter2"), "{written}: {message}");
         }
         assert!(place("http://etcd.example", true).is_ok());
-        assert!(Access::default().check().is_err());
+        assert!(EtcdAccess::default().check().is_err());
     }
 }

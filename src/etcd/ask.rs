@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 use tonic::{Request, Status, metadata::MetadataValue, transport::Channel};
 
 use super::{
-    Access, EtcdError,
+    EtcdAccess, EtcdError,
     error::{Done, Failure, listed, wants_another_token},
     login::{Token, Tokens},
     member::Member,
@@ -65,7 +65,7 @@ impl Asked {
 
 impl Members {
     /// Reads the files that are needed; connects to nothing yet.
-    pub(super) fn open(access: &Access) -> Result<Self, EtcdError> {
+    pub(super) fn open(access: &EtcdAccess) -> Result<Self, EtcdError> {
         let places: Vec<_> = access.places()?.into_iter().map(Arc::new).collect();
         let trust = Arc::new(Trust::load(access.tls.clone(), places.clone())?);
         let tokens = access.login.clone().map(Tokens::open).transpose()?;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tonic::Code;
 
 use super::{
-    Access, EtcdError, Glance, Ranged,
+    EtcdAccess, EtcdError, Glance, Ranged,
     ask::{Asked, Kind, Members, Wrong},
     pb::etcdserverpb::{
         DeleteRangeRequest, LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest, PutRequest, ResponseHeader,
@@ -24,18 +24,18 @@ const AROUND: usize = 1 << 20;
 
 /// Questions to one cluster, and what is written there. Cheap to clone; clones share their connections.
 #[derive(Clone, Debug)]
-pub struct Client {
+pub struct EtcdClient {
     members: Arc<Members>,
     patience: Duration,
 }
 
-impl Client {
+impl EtcdClient {
     /// Reads certificates and password. Connects to nothing yet; whoever asks first does.
     ///
     /// # Errors
     /// [`EtcdError::Access`] and [`EtcdError::Tls`]: settings or files that cannot be used.
     #[allow(clippy::unused_async, reason = "as other clients are opened; and it must be on a runtime, where it stays")]
-    pub async fn open(access: &Access) -> Result<Self, EtcdError> {
+    pub async fn open(access: &EtcdAccess) -> Result<Self, EtcdError> {
         Ok(Self { members: Arc::new(Members::open(access)?), patience: PATIENCE })
     }
 
@@ -70,7 +70,7 @@ impl Client {
     /// Linearizable.
     ///
     /// # Errors
-    /// As [`Client::get_prefix`].
+    /// As [`EtcdClient::get_prefix`].
     pub async fn glance(&self, prefix: impl AsRef<[u8]>) -> Result<Glance, EtcdError> {
         let prefix = prefix.as_ref();
         let asked = self.members.ask(Kind::Read, self.patience, |asked, endpoint| async move {
@@ -103,7 +103,7 @@ impl Client {
     /// Deletes a key, where it is there; returns the store's revision then.
     ///
     /// # Errors
-    /// As [`Client::put`].
+    /// As [`EtcdClient::put`].
     pub async fn delete(&self, key: impl AsRef<[u8]>) -> Result<u64, EtcdError> {
         let message = DeleteRangeRequest { key: Bytes::copy_from_slice(key.as_ref()) };
         let asked =
@@ -155,7 +155,7 @@ impl Client {
     /// Ends the lease, and with it what was put under it. One that is over already is no error.
     ///
     /// # Errors
-    /// As [`Client::put`].
+    /// As [`EtcdClient::put`].
     pub async fn revoke(&self, id: i64) -> Result<(), EtcdError> {
         let asked = self.members.ask(Kind::Write, self.patience, |asked, _| async move {
             lease(&asked).lease_revoke(asked.request(LeaseRevokeRequest { id })).await?;
@@ -168,7 +168,7 @@ impl Client {
     }
 }
 
-impl std::fmt::Display for Client {
+impl std::fmt::Display for EtcdClient {
     /// The endpoints.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.members.names().collect::<Vec<_>>().join(", "))

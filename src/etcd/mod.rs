@@ -18,8 +18,8 @@ mod range;
 mod trust;
 
 pub use self::{
-    access::{Access, Login, TlsFiles},
-    client::Client,
+    access::{EtcdAccess, Login, TlsFiles},
+    client::EtcdClient,
     error::EtcdError,
     range::{Glance, Pair, Ranged},
 };

@@ -12,7 +12,7 @@ use tokio::{
 
 use self::session::Session;
 use super::{
-    Limits,
+    FrontLimits,
     accept::{
         clients::{Admitted, Clients},
         life::Life,
@@ -40,7 +40,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Front {
     gate: Arc<Gate>,
-    limits: Limits,
+    limits: FrontLimits,
     inflight: Arc<Inflight>,
     clients: Arc<Clients>,
     aux_services: GrpcAuxServices,
@@ -55,7 +55,7 @@ pub struct BuildError(#[from] tonic_reflection::server::Error);
 
 impl Front {
     /// Builds the front and registers what it knows with the gate's metrics.
-    pub fn new(gate: Arc<Gate>, limits: Limits, budget: Arc<MemoryBudget>) -> Result<Arc<Self>, BuildError> {
+    pub fn new(gate: Arc<Gate>, limits: FrontLimits, budget: Arc<MemoryBudget>) -> Result<Arc<Self>, BuildError> {
         let inflight = Inflight::new(Arc::clone(&budget), limits.message_bytes);
         let requests = Arc::clone(&inflight);
         gate.metrics.observe(Reading::InflightRequests, move || Some(requests.requests() as f64));
@@ -78,7 +78,7 @@ impl Front {
     }
 
     /// Limits on callers.
-    pub fn limits(&self) -> &Limits {
+    pub fn limits(&self) -> &FrontLimits {
         &self.limits
     }
 

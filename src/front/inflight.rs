@@ -14,7 +14,7 @@ use bytes::Bytes;
 use super::{
     accept::{
         clients::Clients,
-        share::{Client, Share},
+        share::{ConnectedClient, Share},
     },
     connection::session::Session,
     outgoing::Outgoing,
@@ -65,7 +65,7 @@ impl Inflight {
     }
 
     /// Share of that client at that second. Never less than for one of the largest reviews.
-    pub(super) fn share(&self, clients: &Clients, client: &Client, second: u64) -> Share {
+    pub(super) fn share(&self, clients: &Clients, client: &ConnectedClient, second: u64) -> Share {
         let share = clients.share(client, self.budget.ceiling(Purpose::Review), second);
         Share { own: share.own.max(self.largest), of_all: share.of_all.max(self.largest) }
     }
@@ -80,7 +80,7 @@ impl Inflight {
     pub(super) fn try_grow(
         &self,
         held: &mut Reservation,
-        client: &Client,
+        client: &ConnectedClient,
         share: Share,
         more: usize,
         bytes: usize,

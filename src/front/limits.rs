@@ -49,7 +49,7 @@ impl Buffers {
 
 /// Limits on callers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct FrontLimits {
     /// Largest review in bytes.
     ///
     /// The default is for a review with two objects of 3 MiB. Clients may send an apiserver no more than 3 MiB, in
@@ -67,7 +67,7 @@ pub struct Limits {
     pub drain: Duration,
 }
 
-impl Default for Limits {
+impl Default for FrontLimits {
     fn default() -> Self {
         Self {
             message_bytes: 16 << 20,

@@ -27,5 +27,5 @@ mod testing;
 pub use self::{
     accept::{bound::Bound, listen::Drained, shared_port::SharedPort, worker::Worker},
     connection::Front,
-    limits::Limits,
+    limits::FrontLimits,
 };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes};
 
 use super::connection::unsent::Expiring;
-use crate::{live::hub::Message, memory::Reservation};
+use crate::{live::hub::TaskMessage, memory::Reservation};
 
 /// The body of an answer. Its reservation is given back when it is dropped: once it is written, or its stream is reset,
 /// or its connection ends.
@@ -15,7 +15,7 @@ pub(super) struct Outgoing {
     /// Its bytes in the memory budget.
     _reserved: Option<Reservation>,
     /// The task that has its bytes in the memory budget, for every instance that gets them.
-    _task: Option<Arc<Message>>,
+    _task: Option<Arc<TaskMessage>>,
     /// Its time on its connection.
     _expiring: Option<Expiring>,
 }
@@ -27,7 +27,7 @@ impl Outgoing {
     }
 
     /// The review of a task, and by when it has to be written.
-    pub(super) fn of_task(task: Arc<Message>, expiring: Expiring) -> Self {
+    pub(super) fn of_task(task: Arc<TaskMessage>, expiring: Expiring) -> Self {
         Self { bytes: task.review.clone(), _task: Some(task), _expiring: Some(expiring), ..Self::default() }
     }
 

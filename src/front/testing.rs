@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use super::{
-    Front, Limits,
+    Front, FrontLimits,
     accept::{identity::Identity, life::Life},
 };
 use crate::{
@@ -42,7 +42,7 @@ pub(super) fn front(budget: usize) -> Arc<Front> {
         authorizer: None,
     };
     gate.current.stamp(Instant::now() + Duration::from_secs(3600));
-    Front::new(Arc::new(gate), Limits::default(), MemoryBudget::new(budget)).expect("front")
+    Front::new(Arc::new(gate), FrontLimits::default(), MemoryBudget::new(budget)).expect("front")
 }
 
 /// Serves that connection of somebody on this machine, for as long as the sender lives.

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use super::{Request, Responses, Reuse};
+use super::{HookRequest, Responses, Reuse};
 use crate::model::{Hops, Rope};
 
 /// Request metadata that carries the namespace's labels; passed on to hooks, so that sidecars chain.
@@ -37,7 +37,7 @@ impl Method {
 #[derive(Clone, Debug)]
 pub struct Call {
     /// Request to send.
-    pub request: Request,
+    pub request: HookRequest,
     /// The encoded review: the same rope for every hook that wants this encoding.
     pub body: Rope,
     /// End of the hook's own timeout; the rest of it is sent as `grpc-timeout`.

@@ -49,7 +49,7 @@ pub use http1::read_http1;
 pub use http2::frames_of;
 pub use patch_rates::{PatchRates, RequestKind};
 pub use probe::{ProbeFailure, ProbePost};
-pub use protocol::{GrpcRequest, HttpRequest, Request};
+pub use protocol::{GrpcRequest, HookRequest, HttpRequest};
 pub use reply::{AnswerHold, HttpReply, Reply};
 pub use resources::Resources;
 pub use responses::{Arrival, Responses};

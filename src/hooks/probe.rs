@@ -10,7 +10,7 @@ use super::{
     Channel, Responses, Reuse,
     call::{Call, Method},
     canned,
-    protocol::{GrpcRequest, HttpRequest, Request},
+    protocol::{GrpcRequest, HookRequest, HttpRequest},
     reply::{HttpReply, Reply},
 };
 use crate::{
@@ -162,7 +162,7 @@ impl Channel {
     /// # Errors
     /// [`CallFailure`] where no message comes.
     pub async fn ask_once(&self, method: Method, message: Bytes, timeout: Duration) -> Result<Bytes, CallFailure> {
-        let request = Request::Grpc(GrpcRequest { method, namespace_labels: None });
+        let request = HookRequest::Grpc(GrpcRequest { method, namespace_labels: None });
         match self.reply_to(request, Rope::new([message]), timeout).await? {
             Reply::Grpc(message) => Ok(message),
             Reply::Http(reply) => Err(CallFailure::NotGrpc(format!("HTTP status {}", reply.status))),
@@ -180,13 +180,16 @@ impl Channel {
         message: Rope,
         timeout: Duration,
     ) -> Result<HttpReply, CallFailure> {
-        match self.reply_to(Request::Http(HttpRequest { path: path.into(), form, timeout }), message, timeout).await? {
+        match self
+            .reply_to(HookRequest::Http(HttpRequest { path: path.into(), form, timeout }), message, timeout)
+            .await?
+        {
             Reply::Http(reply) => Ok(reply),
             Reply::Grpc(_) => Err(CallFailure::NotHttp("it answered a POST with gRPC".into())),
         }
     }
 
-    async fn reply_to(&self, request: Request, body: Rope, timeout: Duration) -> Result<Reply, CallFailure> {
+    async fn reply_to(&self, request: HookRequest, body: Rope, timeout: Duration) -> Result<Reply, CallFailure> {
         let responses = Arc::new(Responses::default());
         let call = Call {
             request,

@@ -21,23 +21,23 @@ pub struct DecoderError(pub &'static str);
 #[derive(Clone, Copy, Debug)]
 pub struct Field<'a> {
     /// Its name.
-    pub name: Name<'a>,
+    pub name: DecodedName<'a>,
     /// Its value.
-    pub value: Text<'a>,
+    pub value: DecodedText<'a>,
 }
 
 /// Name of a field.
 #[derive(Clone, Copy, Debug)]
-pub enum Name<'a> {
+pub enum DecodedName<'a> {
     /// Name of an entry of the static table, 1 to 61.
     Static(usize),
     /// Spelled out.
-    Text(Text<'a>),
+    Text(DecodedText<'a>),
 }
 
 /// A string as it came.
 #[derive(Clone, Copy, Debug)]
-pub struct Text<'a> {
+pub struct DecodedText<'a> {
     huffman: bool,
     bytes: &'a [u8],
 }
@@ -81,13 +81,16 @@ impl<'a> Decoder<'a> {
             if first & 0x80 != 0 {
                 let index = integer::read(&mut self.block, 7)?;
                 let (_, value) = static_table::entry(index).ok_or(NO_ENTRY)?;
-                return Ok(Some(Field { name: Name::Static(index), value: Text::plain(value.as_bytes()) }));
+                return Ok(Some(Field {
+                    name: DecodedName::Static(index),
+                    value: DecodedText::plain(value.as_bytes()),
+                }));
             }
             // With indexing (which, in a table of size 0, adds nothing), without, or never.
             let bits = if first & 0x40 != 0 { 6 } else { 4 };
             let name = match integer::read(&mut self.block, bits)? {
-                0 => Name::Text(self.text()?),
-                index if index <= static_table::LEN => Name::Static(index),
+                0 => DecodedName::Text(self.text()?),
+                index if index <= static_table::LEN => DecodedName::Static(index),
                 _ => return Err(NO_ENTRY),
             };
             return Ok(Some(Field { name, value: self.text()? }));
@@ -96,13 +99,13 @@ impl<'a> Decoder<'a> {
     }
 
     /// A string, plain or Huffman-coded. RFC 7541 §5.2.
-    fn text(&mut self) -> Result<Text<'a>, DecoderError> {
+    fn text(&mut self) -> Result<DecodedText<'a>, DecoderError> {
         let huffman = self.block.first().is_some_and(|first| first & 0x80 != 0);
         let len = integer::read(&mut self.block, 7)?;
         let cut = DecoderError("a header block ends inside a string");
         let (bytes, rest) = self.block.split_at_checked(len).ok_or(cut)?;
         self.block = rest;
-        Ok(Text { huffman, bytes })
+        Ok(DecodedText { huffman, bytes })
     }
 }
 
@@ -116,7 +119,7 @@ impl<'a> Iterator for Decoder<'a> {
     }
 }
 
-impl Name<'_> {
+impl DecodedName<'_> {
     /// The name itself, in `out`.
     ///
     /// # Errors
@@ -125,14 +128,14 @@ impl Name<'_> {
         match self {
             Self::Static(index) => {
                 let (name, _) = static_table::entry(index).ok_or(NO_ENTRY)?;
-                Text::plain(name.as_bytes()).read(out)
+                DecodedText::plain(name.as_bytes()).read(out)
             }
             Self::Text(text) => text.read(out),
         }
     }
 }
 
-impl<'a> Text<'a> {
+impl<'a> DecodedText<'a> {
     /// A string that is not coded.
     pub fn plain(bytes: &'a [u8]) -> Self {
         Self { huffman: false, bytes }
@@ -215,7 +218,9 @@ mod tests {
     #[test]
     fn a_known_text_is_recognised_in_both_codings() {
         const KNOWN: Coded = known!(b"grpc-status");
-        assert!(Text { huffman: true, bytes: KNOWN.coded }.is(KNOWN) && Text::plain(b"grpc-status").is(KNOWN));
-        assert!(!Text::plain(KNOWN.coded).is(KNOWN) && !Text::plain(b"grpc-statu").is(KNOWN));
+        assert!(
+            DecodedText { huffman: true, bytes: KNOWN.coded }.is(KNOWN) && DecodedText::plain(b"grpc-status").is(KNOWN)
+        );
+        assert!(!DecodedText::plain(KNOWN.coded).is(KNOWN) && !DecodedText::plain(b"grpc-statu").is(KNOWN));
     }
 }

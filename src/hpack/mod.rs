@@ -18,7 +18,7 @@ mod integer;
 mod static_table;
 
 pub(crate) use decoder::known;
-pub use decoder::{Coded, Decoder, DecoderError, Field, Name, Text};
+pub use decoder::{Coded, DecodedName, DecodedText, Decoder, DecoderError, Field};
 pub use encoder::{Encoder, FieldName, entry, literal, short_literal};
 
 pub use huffman::{coded_len, decode, encode};

@@ -22,7 +22,7 @@ use super::{
     deadlines::{Deadlines, ExchangeKey},
     exchange::Exchange,
     exchanges::Exchanges,
-    fault::Fault,
+    fault::ProtocolFault,
     floods::Floods,
     frame::{self, DEFAULT_MAX_FRAME, DEFAULT_WINDOW, MAX_ID, kind, setting},
     goaway::GoAway,
@@ -148,7 +148,7 @@ impl<E: Exchange> ClientConnection<E> {
     ///
     /// # Errors
     /// The server breaks the protocol: the connection is beyond use.
-    pub fn receive(&mut self, len: usize) -> Result<(), Fault> {
+    pub fn receive(&mut self, len: usize) -> Result<(), ProtocolFault> {
         self.incoming.filled(len);
         self.frames()
     }
@@ -232,7 +232,7 @@ impl<E: Exchange> ClientConnection<E> {
     }
 
     /// Sends GOAWAY with the fault's code, as far as queued bytes still leave. Open exchanges are yet to be failed.
-    pub fn lose(&mut self, fault: Fault) {
+    pub fn lose(&mut self, fault: ProtocolFault) {
         self.outgoing.control(|out| frame::put_goaway(out, fault.code));
     }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::{
-    hpack::{DecoderError, Name, Text},
+    hpack::{DecodedName, DecodedText, DecoderError},
     model::Rope,
 };
 
@@ -12,7 +12,7 @@ use crate::{
 /// deadline has passed, or because nobody waits for it.
 pub trait Exchange: Sized {
     /// Fields of a response's header blocks that matter.
-    type Fields: Fields;
+    type Fields: HeaderFields;
     /// Writes the heads of requests.
     type Head: RequestHead<Self>;
     /// Reason for which the rest of a response need not be heard.
@@ -43,12 +43,12 @@ pub trait Exchange: Sized {
     fn complete(self, trailers: Option<Self::Fields>);
 
     /// There will be no response.
-    fn fail(self, failure: Failure<'_, Self::Error>);
+    fn fail(self, failure: ExchangeFailure<'_, Self::Error>);
 }
 
 /// Reason for which an exchange has no response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Failure<'a, R> {
+pub enum ExchangeFailure<'a, R> {
     /// The connection is lost, and this is why.
     Lost(&'a str),
     /// The server reset the stream, with the code of this name.
@@ -61,13 +61,18 @@ pub enum Failure<'a, R> {
 }
 
 /// Fields of one header block that matter to an exchange.
-pub trait Fields: Default {
+pub trait HeaderFields: Default {
     /// Takes in a field that is no pseudo-header; `false` where it means nothing. `scratch` is for what has to be
     /// decoded.
     ///
     /// # Errors
     /// The block cannot be read, or contradicts itself.
-    fn field(&mut self, name: Name<'_>, value: Text<'_>, scratch: &mut Vec<u8>) -> Result<bool, FieldError>;
+    fn field(
+        &mut self,
+        name: DecodedName<'_>,
+        value: DecodedText<'_>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<bool, FieldError>;
 }
 
 /// Fault of one field.

@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 
 use super::{
     deadlines::ExchangeKey,
-    exchange::{Exchange, Failure},
+    exchange::{Exchange, ExchangeFailure},
     stream::Stream,
     waiting::Waiting,
 };
@@ -42,7 +42,7 @@ impl<E: Exchange> Exchanges<E> {
     pub(super) fn fail(&mut self, why: &str) {
         let waiting = std::iter::from_fn(|| self.waiting.pop());
         for exchange in self.streams.drain().map(|(_, stream)| stream.exchange).chain(waiting) {
-            exchange.fail(Failure::Lost(why));
+            exchange.fail(ExchangeFailure::Lost(why));
         }
     }
 }

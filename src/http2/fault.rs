@@ -4,14 +4,14 @@ use super::frame::code;
 
 /// Breach of the protocol by the peer, after which a connection is beyond use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct ProtocolFault {
     /// Deed of the peer, as the rest of a sentence about it.
     pub what: &'static str,
     /// Error code of the GOAWAY to the peer.
     pub code: u32,
 }
 
-impl Fault {
+impl ProtocolFault {
     /// A rule was broken that has no code of its own.
     pub(super) fn protocol(what: &'static str) -> Self {
         Self { what, code: code::PROTOCOL_ERROR }

@@ -80,14 +80,14 @@ pub(crate) fn code_name(code: u32) -> &'static str {
 
 /// A frame's head, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Head {
+pub(crate) struct FrameHead {
     pub(crate) len: usize,
     pub(crate) kind: u8,
     pub(crate) flags: u8,
     pub(crate) stream: u32,
 }
 
-impl Head {
+impl FrameHead {
     /// From its nine bytes.
     pub(crate) fn read(bytes: &[u8; HEAD]) -> Self {
         let [l0, l1, l2, kind, flags, s0, s1, s2, s3] = *bytes;
@@ -113,7 +113,7 @@ impl Head {
 
 /// Appends a whole small frame.
 pub(crate) fn put(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
-    out.extend_from_slice(&Head { len: payload.len(), kind, flags, stream }.write());
+    out.extend_from_slice(&FrameHead { len: payload.len(), kind, flags, stream }.write());
     out.extend_from_slice(payload);
 }
 
@@ -138,7 +138,7 @@ pub(crate) fn put_goaway(out: &mut Vec<u8>, code: u32) {
 pub(crate) fn finish_block(out: &mut Vec<u8>, at: usize, stream: u32) {
     let len = out.len() - at - HEAD;
     if len <= DEFAULT_MAX_FRAME {
-        let head = Head { len, kind: kind::HEADERS, flags: flag::END_HEADERS, stream };
+        let head = FrameHead { len, kind: kind::HEADERS, flags: flag::END_HEADERS, stream };
         out[at..at + HEAD].copy_from_slice(&head.write());
         return;
     }
@@ -153,7 +153,7 @@ pub(crate) fn finish_block(out: &mut Vec<u8>, at: usize, stream: u32) {
 }
 
 /// A payload without its padding, or `None` where the padding is longer than the payload. RFC 9113 §6.1.
-pub(crate) fn unpadded(head: Head, payload: &[u8]) -> Option<&[u8]> {
+pub(crate) fn unpadded(head: FrameHead, payload: &[u8]) -> Option<&[u8]> {
     if !head.has(flag::PADDED) {
         return Some(payload);
     }
@@ -167,8 +167,8 @@ mod tests {
 
     #[test]
     fn a_head_survives_the_wire() {
-        let head = Head { len: 0x01_02_03, kind: kind::DATA, flags: flag::END_STREAM, stream: 0x7fff_fffd };
-        assert_eq!(Head::read(&head.write()), head);
+        let head = FrameHead { len: 0x01_02_03, kind: kind::DATA, flags: flag::END_STREAM, stream: 0x7fff_fffd };
+        assert_eq!(FrameHead::read(&head.write()), head);
     }
 
     #[test]
@@ -177,9 +177,9 @@ mod tests {
         out.extend([0; HEAD]);
         out.extend(vec![1; DEFAULT_MAX_FRAME + 5]);
         finish_block(&mut out, 3, 9);
-        let head = |at: usize| out[at..].first_chunk().map(Head::read);
-        let first = Head { len: DEFAULT_MAX_FRAME, kind: kind::HEADERS, flags: 0, stream: 9 };
-        let second = Head { len: 5, kind: kind::CONTINUATION, flags: flag::END_HEADERS, stream: 9 };
+        let head = |at: usize| out[at..].first_chunk().map(FrameHead::read);
+        let first = FrameHead { len: DEFAULT_MAX_FRAME, kind: kind::HEADERS, flags: 0, stream: 9 };
+        let second = FrameHead { len: 5, kind: kind::CONTINUATION, flags: flag::END_HEADERS, stream: 9 };
         assert_eq!(head(3), Some(first));
         assert_eq!(head(3 + HEAD + DEFAULT_MAX_FRAME), Some(second));
         assert_eq!(out.len(), 3 + 2 * HEAD + DEFAULT_MAX_FRAME + 5);
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn padding_is_taken_off_or_refused() {
-        let head = Head { len: 4, kind: kind::DATA, flags: flag::PADDED, stream: 1 };
+        let head = FrameHead { len: 4, kind: kind::DATA, flags: flag::PADDED, stream: 1 };
         assert_eq!(unpadded(head, &[2, b'a', 0, 0]), Some(&b"a"[..]));
         assert_eq!(unpadded(head, &[4, b'a', 0, 0]), None);
         assert_eq!(unpadded(head, &[]), None);

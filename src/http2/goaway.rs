@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{
-    fault::Fault,
+    fault::ProtocolFault,
     frame::{MAX_ID, code_name},
 };
 
@@ -22,9 +22,9 @@ const KNOWN: [&str; 5] = ["too_many_pings", "max_age", "max_idle", "graceful_sto
 
 impl GoAway {
     /// From the frame's payload; `before` is what the server said earlier, and must not be taken back.
-    pub(super) fn read(payload: &[u8], before: Option<Self>) -> Result<Self, Fault> {
+    pub(super) fn read(payload: &[u8], before: Option<Self>) -> Result<Self, ProtocolFault> {
         let Some((&[a, b, c, d, e, f, g, h], text)) = payload.split_first_chunk() else {
-            return Err(Fault::frame_size("cut a frame short"));
+            return Err(ProtocolFault::frame_size("cut a frame short"));
         };
         let last = u32::from_be_bytes([a, b, c, d]) & MAX_ID;
         Ok(Self {

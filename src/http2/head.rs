@@ -1,7 +1,7 @@
 //! Head: a response's header block, by the rules of HTTP/2, whatever its fields mean. RFC 9113 §8.2 and §8.3.
 
-use super::exchange::{FieldError, Fields};
-use crate::hpack::{Coded, Decoder, DecoderError, Name, Text, known};
+use super::exchange::{FieldError, HeaderFields};
+use crate::hpack::{Coded, DecodedName, DecodedText, Decoder, DecoderError, known};
 
 const STATUS: Coded = known!(b":status");
 
@@ -17,7 +17,7 @@ pub(super) struct Head<F> {
     regular: bool,
 }
 
-impl<F: Fields> Head<F> {
+impl<F: HeaderFields> Head<F> {
     /// Reads one whole block. `scratch` is for what has to be decoded.
     ///
     /// # Errors
@@ -40,16 +40,21 @@ impl<F: Fields> Head<F> {
         (100..200).contains(&self.status)
     }
 
-    fn field(&mut self, name: Name<'_>, value: Text<'_>, scratch: &mut Vec<u8>) -> Result<(), FieldError> {
+    fn field(
+        &mut self,
+        name: DecodedName<'_>,
+        value: DecodedText<'_>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), FieldError> {
         match name {
-            Name::Static(8..=14) => self.status(value, scratch),
-            Name::Text(text) if text.is(STATUS) => self.status(value, scratch),
-            Name::Static(1..=7) => Err(FieldError::Malformed(OF_REQUESTS)),
-            Name::Static(_) => {
+            DecodedName::Static(8..=14) => self.status(value, scratch),
+            DecodedName::Text(text) if text.is(STATUS) => self.status(value, scratch),
+            DecodedName::Static(1..=7) => Err(FieldError::Malformed(OF_REQUESTS)),
+            DecodedName::Static(_) => {
                 self.regular = true;
                 self.fields.field(name, value, scratch).map(drop)
             }
-            Name::Text(text) => {
+            DecodedName::Text(text) => {
                 if self.fields.field(name, value, scratch)? {
                     self.regular = true;
                     return Ok(());
@@ -60,7 +65,7 @@ impl<F: Fields> Head<F> {
     }
 
     /// A name that nobody acts on has to be one all the same.
-    fn name(&mut self, text: Text<'_>, scratch: &mut Vec<u8>) -> Result<(), FieldError> {
+    fn name(&mut self, text: DecodedText<'_>, scratch: &mut Vec<u8>) -> Result<(), FieldError> {
         text.read(scratch)?;
         let (pseudo, rest) = match scratch.split_first() {
             Some((b':', rest)) => (true, rest),
@@ -77,7 +82,7 @@ impl<F: Fields> Head<F> {
         Ok(())
     }
 
-    fn status(&mut self, value: Text<'_>, scratch: &mut Vec<u8>) -> Result<(), FieldError> {
+    fn status(&mut self, value: DecodedText<'_>, scratch: &mut Vec<u8>) -> Result<(), FieldError> {
         if self.regular {
             return Err(FieldError::Malformed("its status stands behind other headers"));
         }
@@ -109,8 +114,13 @@ mod tests {
         others: usize,
     }
 
-    impl Fields for Counted {
-        fn field(&mut self, name: Name<'_>, _: Text<'_>, scratch: &mut Vec<u8>) -> Result<bool, FieldError> {
+    impl HeaderFields for Counted {
+        fn field(
+            &mut self,
+            name: DecodedName<'_>,
+            _: DecodedText<'_>,
+            scratch: &mut Vec<u8>,
+        ) -> Result<bool, FieldError> {
             name.read(scratch)?;
             let known = scratch == b"known";
             if known {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::frame::{DEFAULT_MAX_FRAME, HEAD, Head};
+use super::frame::{DEFAULT_MAX_FRAME, FrameHead, HEAD};
 
 /// Holds one largest frame and the beginning of the next.
 const ROOM: usize = 2 * DEFAULT_MAX_FRAME;
@@ -42,9 +42,9 @@ impl Incoming {
     }
 
     /// The next whole frame: its head, and where its payload lies (see [`Incoming::payload`]).
-    pub(super) fn next_frame(&mut self) -> Result<Option<(Head, Range<usize>)>, TooLong> {
+    pub(super) fn next_frame(&mut self) -> Result<Option<(FrameHead, Range<usize>)>, TooLong> {
         let waiting = &self.buffer[self.taken..self.filled];
-        let Some(head) = waiting.first_chunk::<HEAD>().map(Head::read) else { return Ok(None) };
+        let Some(head) = waiting.first_chunk::<HEAD>().map(FrameHead::read) else { return Ok(None) };
         if head.len > DEFAULT_MAX_FRAME {
             return Err(TooLong);
         }

@@ -41,8 +41,8 @@ mod testing;
 mod waiting;
 
 pub use connection::{ClientConnection, Config, Unprocessed};
-pub use exchange::{Exchange, Failure, FieldError, Fields, RequestHead};
-pub use fault::Fault;
+pub use exchange::{Exchange, ExchangeFailure, FieldError, HeaderFields, RequestHead};
+pub use fault::ProtocolFault;
 pub use goaway::GoAway;
 
 /// Cuts a request's body into the frames it is sent in, and says how many bytes that makes. The bytes go nowhere: this

@@ -9,7 +9,7 @@ use std::{collections::VecDeque, io::IoSlice};
 
 use bytes::Bytes;
 
-use super::frame::{HEAD, Head};
+use super::frame::{FrameHead, HEAD};
 
 /// Most pieces of one system call (Linux takes at most 1,024).
 const PIECES: usize = 256;
@@ -105,7 +105,7 @@ impl Outgoing {
     }
 
     /// Queues a DATA frame's head. Its payload follows piece by piece, by [`Outgoing::shared`].
-    pub(super) fn data(&mut self, head: Head) {
+    pub(super) fn data(&mut self, head: FrameHead) {
         self.heads(|heads| heads.extend_from_slice(&head.write()));
         self.frames.push_back(Frame { stream: head.stream, len: HEAD + head.len, what: What::Data, begun: false });
     }

@@ -1,26 +1,26 @@
 //! Rules: on which stream a frame may stand, and how long it is, by its kind. RFC 9113 §6.
 
 use super::{
-    fault::Fault,
-    frame::{Head, flag, kind},
+    fault::ProtocolFault,
+    frame::{FrameHead, flag, kind},
 };
 
 /// Is this a frame that a server may send at all?
-pub(super) fn check(head: Head) -> Result<(), Fault> {
+pub(super) fn check(head: FrameHead) -> Result<(), ProtocolFault> {
     match head.kind {
         kind::DATA | kind::HEADERS | kind::PRIORITY | kind::RST_STREAM | kind::CONTINUATION if head.stream == 0 => {
-            Err(Fault::protocol("sent a stream's frame on stream 0"))
+            Err(ProtocolFault::protocol("sent a stream's frame on stream 0"))
         }
         kind::SETTINGS | kind::PING | kind::GOAWAY if head.stream != 0 => {
-            Err(Fault::protocol("sent a connection's frame on a stream"))
+            Err(ProtocolFault::protocol("sent a connection's frame on a stream"))
         }
-        kind::PUSH_PROMISE => Err(Fault::protocol("pushes, which was not allowed")),
+        kind::PUSH_PROMISE => Err(ProtocolFault::protocol("pushes, which was not allowed")),
         _ if has_its_length(head) => Ok(()),
-        _ => Err(Fault::frame_size("sent a frame of a wrong length")),
+        _ => Err(ProtocolFault::frame_size("sent a frame of a wrong length")),
     }
 }
 
-fn has_its_length(head: Head) -> bool {
+fn has_its_length(head: FrameHead) -> bool {
     match head.kind {
         kind::RST_STREAM | kind::WINDOW_UPDATE => head.len == 4,
         kind::PRIORITY => head.len == 5,
@@ -33,7 +33,7 @@ fn has_its_length(head: Head) -> bool {
 }
 
 /// Does such a frame speak of a stream that must have been opened?
-pub(super) fn needs_stream(head: Head) -> bool {
+pub(super) fn needs_stream(head: FrameHead) -> bool {
     matches!(head.kind, kind::DATA | kind::HEADERS | kind::RST_STREAM)
         || head.kind == kind::WINDOW_UPDATE && head.stream != 0
 }
@@ -43,7 +43,7 @@ mod tests {
     use super::{super::frame::code, *};
 
     fn fault_code(kind: u8, flags: u8, stream: u32, len: usize) -> Option<u32> {
-        check(Head { len, kind, flags, stream }).err().map(|fault| fault.code)
+        check(FrameHead { len, kind, flags, stream }).err().map(|fault| fault.code)
     }
 
     #[test]

@@ -47,7 +47,7 @@ impl<E: Exchange> Stream<E> {
     pub(super) fn send(&mut self, id: u32, len: usize, out: &mut Outgoing) {
         self.unsent -= len;
         let flags = if self.unsent == 0 { frame::flag::END_STREAM } else { 0 };
-        out.data(frame::Head { len, kind: frame::kind::DATA, flags, stream: id });
+        out.data(frame::FrameHead { len, kind: frame::kind::DATA, flags, stream: id });
         let mut left = len;
         while left > 0 {
             let Some(chunk) = self.exchange.body().chunks().get(self.chunk) else { return };

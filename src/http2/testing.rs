@@ -7,11 +7,11 @@ use std::{
 };
 
 use super::{
-    exchange::{Exchange, Failure, FieldError, Fields, RequestHead},
-    frame::{self, HEAD, Head, PREFACE},
+    exchange::{Exchange, ExchangeFailure, FieldError, HeaderFields, RequestHead},
+    frame::{self, FrameHead, HEAD, PREFACE},
 };
 use crate::{
-    hpack::{FieldName, Name, Text, entry, literal},
+    hpack::{DecodedName, DecodedText, FieldName, entry, literal},
     model::Rope,
 };
 
@@ -90,12 +90,12 @@ impl Exchange for Made {
         self.ends.borrow_mut().push((self.tag, Ok((self.status, self.answer))));
     }
 
-    fn fail(self, failure: Failure<'_, &'static str>) {
+    fn fail(self, failure: ExchangeFailure<'_, &'static str>) {
         let message = match failure {
-            Failure::Lost(why) => format!("lost: {why}"),
-            Failure::Reset(code) => format!("reset: {code}"),
-            Failure::Malformed(what) => format!("malformed: {what}"),
-            Failure::Refused(why) => format!("refused: {why}"),
+            ExchangeFailure::Lost(why) => format!("lost: {why}"),
+            ExchangeFailure::Reset(code) => format!("reset: {code}"),
+            ExchangeFailure::Malformed(what) => format!("malformed: {what}"),
+            ExchangeFailure::Refused(why) => format!("refused: {why}"),
         };
         self.ends.borrow_mut().push((self.tag, Err(message)));
     }
@@ -105,8 +105,8 @@ impl Exchange for Made {
 #[derive(Debug, Default)]
 pub(super) struct NoFields;
 
-impl Fields for NoFields {
-    fn field(&mut self, _: Name<'_>, _: Text<'_>, _: &mut Vec<u8>) -> Result<bool, FieldError> {
+impl HeaderFields for NoFields {
+    fn field(&mut self, _: DecodedName<'_>, _: DecodedText<'_>, _: &mut Vec<u8>) -> Result<bool, FieldError> {
         Ok(false)
     }
 }
@@ -133,10 +133,10 @@ pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
 }
 
 /// The frames in what a client has sent, with or without its preface.
-pub(super) fn frames(sent: &[u8]) -> Vec<(Head, Vec<u8>)> {
+pub(super) fn frames(sent: &[u8]) -> Vec<(FrameHead, Vec<u8>)> {
     let (mut rest, mut frames) = (sent.strip_prefix(PREFACE).unwrap_or(sent), Vec::new());
     while let Some((head, behind)) = rest.split_first_chunk::<HEAD>() {
-        let head = Head::read(head);
+        let head = FrameHead::read(head);
         let (payload, behind) = behind.split_at(head.len);
         frames.push((head, payload.to_vec()));
         rest = behind;

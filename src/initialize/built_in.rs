@@ -23,7 +23,7 @@ const WORK: usize = 64;
 
 /// Parts of a request that templates name.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Facts<'a> {
+pub struct TemplateFacts<'a> {
     /// The request's namespace, or "".
     pub namespace: &'a str,
     /// The object's name, or "".
@@ -39,7 +39,7 @@ pub struct Facts<'a> {
 ///
 /// # Errors
 /// The object is none that they can be added to; the text repeats nothing of it.
-pub fn patch(additions: &BuiltIn, object: &[u8], facts: Facts<'_>) -> Result<Option<Bytes>, String> {
+pub fn patch(additions: &BuiltIn, object: &[u8], facts: TemplateFacts<'_>) -> Result<Option<Bytes>, String> {
     let object: Object<'_> = serde_json::from_slice(object).map_err(|error| unread("the object", &error))?;
     let metadata = object.metadata.ok_or("the object has no metadata")?;
     let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());

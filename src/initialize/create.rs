@@ -1,6 +1,6 @@
 //! Create: the list that a new object gets.
 
-use super::{Initializers, Refused, VERB};
+use super::{Initializers, RefusedList, VERB};
 
 /// Must the user hold the verb `initialize` for the object to be created with this list? Only where the client wrote
 /// one, the empty one too, which passes every initializer by.
@@ -19,10 +19,10 @@ pub fn create<'a>(
     written: Option<Initializers>,
     configured: impl IntoIterator<Item = &'a str>,
     permitted: bool,
-) -> Result<Option<Initializers>, Refused> {
+) -> Result<Option<Initializers>, RefusedList> {
     let Some(written) = written else { return Ok(Initializers::of(configured).normalized()) };
     if !permitted {
-        return Err(Refused::Forbidden(format!(
+        return Err(RefusedList::Forbidden(format!(
             "metadata.initializers may only be written by users with permission to {VERB:?} this resource"
         )));
     }

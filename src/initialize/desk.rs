@@ -30,7 +30,7 @@ pub struct InstanceId(pub u64);
 
 /// Bounds of a [`Desk`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct DeskLimits {
     /// Tasks of one name that are queued or assigned.
     pub of_a_name: usize,
     /// Tasks of all names.
@@ -49,7 +49,7 @@ const MOST_REMEMBERED: usize = 1024;
 /// meanwhile lies unread.
 const PAUSE: Duration = Duration::from_secs(2);
 
-impl Default for Limits {
+impl Default for DeskLimits {
     fn default() -> Self {
         let (lease, vacant) = (Duration::from_secs(10), Duration::from_secs(10));
         Self { of_a_name: 1_000, in_all: 4_000, instances: 64, lease, vacant }
@@ -89,7 +89,7 @@ pub struct NameState {
 /// Instances by name, and tasks on their way to them.
 #[derive(Debug)]
 pub struct Desk {
-    limits: Limits,
+    limits: DeskLimits,
     /// A name that was neither claimed nor configured is vacant since then.
     epoch: Instant,
     /// The last pass.
@@ -131,7 +131,7 @@ struct Task {
 
 impl Desk {
     /// A desk without instances.
-    pub fn new(limits: Limits, now: Instant) -> Self {
+    pub fn new(limits: DeskLimits, now: Instant) -> Self {
         let (names, instances, tasks, deadlines) = Default::default();
         Self { limits, epoch: now, passed: now, names, instances, tasks, deadlines }
     }

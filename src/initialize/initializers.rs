@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{MOST_PENDING, Refused};
+use super::{MOST_PENDING, RefusedList};
 use crate::model::{StatusCause, StatusInfo};
 
 /// `metadata.initializers`: the names that must still act, in order, and what has failed. An object without it is
@@ -38,7 +38,7 @@ impl Initializers {
     ///
     /// # Errors
     /// The first thing that is wrong.
-    pub fn check(&self) -> Result<(), Refused> {
+    pub fn check(&self) -> Result<(), RefusedList> {
         self.check_after(&Self::default())
     }
 
@@ -47,26 +47,26 @@ impl Initializers {
     ///
     /// # Errors
     /// The first thing that is wrong.
-    pub fn check_after(&self, before: &Self) -> Result<(), Refused> {
+    pub fn check_after(&self, before: &Self) -> Result<(), RefusedList> {
         if self.pending.len() > before.pending.len().max(MOST_PENDING) {
-            return Err(Refused::invalid("pending", format!("has more than {MOST_PENDING} entries")));
+            return Err(RefusedList::invalid("pending", format!("has more than {MOST_PENDING} entries")));
         }
         let before: HashSet<&str> = before.pending.iter().map(AsRef::as_ref).collect();
         let mut seen = HashSet::new();
         for (at, name) in self.pending.iter().enumerate() {
             if !before.contains(&**name) && !is_name(name) {
-                return Err(Refused::invalid(
+                return Err(RefusedList::invalid(
                     &format!("pending[{at}].name"),
                     "is not a DNS name of lower-case letters, digits, - and dots",
                 ));
             }
             if !seen.insert(&**name) {
-                return Err(Refused::invalid(&format!("pending[{at}].name"), "is listed twice"));
+                return Err(RefusedList::invalid(&format!("pending[{at}].name"), "is listed twice"));
             }
         }
         match &self.result {
             Some(result) if result.status != "Failure" => {
-                Err(Refused::invalid("result.status", "must be Failure; an object without a failure has no result"))
+                Err(RefusedList::invalid("result.status", "must be Failure; an object without a failure has no result"))
             }
             _ => Ok(()),
         }

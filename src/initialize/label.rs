@@ -12,7 +12,7 @@
 //! | [`State`], the annotation's form | `state` |
 //! | [`Standing`], an object by its marks | here |
 //! | a change of the marks by an update | `change` |
-//! | [`Step`], a change of the object by Gatepost itself, as a JSON Patch | `step` |
+//! | [`MarksStep`], a change of the object by Gatepost itself, as a JSON Patch | `step` |
 //! | resources whose objects are never stored so | `unfit` |
 
 pub mod change;
@@ -21,9 +21,9 @@ pub mod step;
 pub mod unfit;
 
 pub use self::{
-    change::{Outcome, created, update},
-    state::{Phase, State},
-    step::{Step, Target},
+    change::{MarksOutcome, created, update},
+    state::{LabelPhase, State},
+    step::{MarksStep, Target},
     unfit::{Unfit, unfit},
 };
 
@@ -86,7 +86,7 @@ impl Marks {
             return Standing::Visible;
         }
         match self.state.as_deref().map(State::read) {
-            Some(Ok(state)) if state.phase() != Phase::Completed => Standing::Unfinished(state),
+            Some(Ok(state)) if state.phase() != LabelPhase::Completed => Standing::Unfinished(state),
             _ => Standing::Lost,
         }
     }
@@ -99,7 +99,7 @@ impl Marks {
 
 /// Is this the annotation of a finished object?
 fn is_completed(state: &str) -> bool {
-    State::read(state).is_ok_and(|state| state.phase() == Phase::Completed)
+    State::read(state).is_ok_and(|state| state.phase() == LabelPhase::Completed)
 }
 
 #[cfg(test)]

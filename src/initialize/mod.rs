@@ -49,7 +49,7 @@ pub use self::{
     quota::{QuotaPhase, quota_phase},
     read_repair::ReadRepair,
     recent_failures::RecentFailures,
-    refused::Refused,
+    refused::RefusedList,
     stored_result::stored_result,
     transition::{Actor, transition},
     unfinished::Unfinished,

@@ -4,7 +4,7 @@ use crate::model::{StatusCause, StatusInfo};
 
 /// Reason why a list, or a change of one, is not allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum RefusedList {
     /// It is wrong, whoever asks for it. Upstream: 422.
     Invalid {
         /// The field at fault, from the object's root.
@@ -16,7 +16,7 @@ pub enum Refused {
     Forbidden(String),
 }
 
-impl Refused {
+impl RefusedList {
     /// A problem with a field of `metadata.initializers`; "" is the whole.
     pub(super) fn invalid(field: &str, why: impl Into<String>) -> Self {
         let dot = if field.is_empty() { "" } else { "." };

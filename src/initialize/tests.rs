@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use super::{
     Desk, Initialization, Initializers, Lifecycle,
-    desk::{Action, InstanceId, Limits, NotTaken, TaskId},
+    desk::{Action, DeskLimits, InstanceId, NotTaken, TaskId},
 };
 use crate::model::{FailurePolicy, StatusInfo};
 
@@ -96,7 +96,7 @@ struct World {
 impl World {
     fn new() -> Self {
         let now = Instant::now();
-        let limits = Limits { of_a_name: 6, in_all: 10, ..Limits::default() };
+        let limits = DeskLimits { of_a_name: 6, in_all: 10, ..DeskLimits::default() };
         Self {
             now,
             desk: Desk::new(limits, now),

@@ -8,7 +8,7 @@
 //!                  └── the head's owner sets the result ──> [a, b, c] + result (deleted)           stays so)
 //! ```
 
-use super::{Initializers, Refused, VERB};
+use super::{Initializers, RefusedList, VERB};
 
 /// User or process that wants the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Owned<'_> {
 /// the list. Faults for everybody are reported before missing rights of this user, as upstream does.
 ///
 /// # Errors
-/// [`Refused`]: the change is not allowed.
+/// [`RefusedList`]: the change is not allowed.
 // source: kubernetes/apiserver 1.13 pkg/admission/plugin/initialization, Admit on Update; kubernetes/apimachinery 1.13
 // pkg/api/validation/objectmeta.go ValidateInitializersUpdate. There pending entries could be removed, added and
 // reordered anywhere by any holder of `initialize`, and a list could be cleared although a result was set.
@@ -52,12 +52,12 @@ pub fn transition(
     old: Option<Initializers>,
     new: Option<Initializers>,
     actor: Actor<'_>,
-) -> Result<Option<Initializers>, Refused> {
+) -> Result<Option<Initializers>, RefusedList> {
     let (old, new) = (old.and_then(Initializers::normalized), new.and_then(Initializers::normalized));
     let old = match (old, &new) {
         (None, None) => return Ok(None),
         (None, Some(_)) => {
-            return Err(Refused::invalid("", "field is immutable once initialization has completed"));
+            return Err(RefusedList::invalid("", "field is immutable once initialization has completed"));
         }
         (Some(old), _) => old,
     };
@@ -67,42 +67,42 @@ pub fn transition(
     let changes = new.as_ref() != Some(&old);
     valid(&old, new.as_ref())?;
     if !actor.may_initialize {
-        return Err(Refused::Forbidden(format!(
+        return Err(RefusedList::Forbidden(format!(
             "an object that is not initialized may only be changed by users with permission to {VERB:?} this resource"
         )));
     }
     match old.head() {
-        Some(head) if changes && !actor.owns.has(head) => {
-            Err(Refused::Forbidden(format!("it is the turn of initializer {head:?}; only its owner changes the list")))
-        }
+        Some(head) if changes && !actor.owns.has(head) => Err(RefusedList::Forbidden(format!(
+            "it is the turn of initializer {head:?}; only its owner changes the list"
+        ))),
         _ => Ok(new),
     }
 }
 
 /// Is this a step from one to the other, whoever makes it?
-fn valid(old: &Initializers, new: Option<&Initializers>) -> Result<(), Refused> {
+fn valid(old: &Initializers, new: Option<&Initializers>) -> Result<(), RefusedList> {
     let none = Initializers::default();
     let new = new.unwrap_or(&none);
     if old.result.is_some() {
         if new.result != old.result {
-            return Err(Refused::invalid("result", "field is immutable once it is set"));
+            return Err(RefusedList::invalid("result", "field is immutable once it is set"));
         }
         if new.pending != old.pending {
-            return Err(Refused::invalid("pending", "the object has failed; it can only be deleted"));
+            return Err(RefusedList::invalid("pending", "the object has failed; it can only be deleted"));
         }
         return Ok(());
     }
     let Some((head, rest)) = old.pending.split_first() else { return Ok(()) };
     let stays = new.pending.first() == Some(head);
     if new.result.is_some() && !stays {
-        return Err(Refused::invalid("pending", "an initializer that has failed stays first in the list"));
+        return Err(RefusedList::invalid("pending", "an initializer that has failed stays first in the list"));
     }
     if !stays && new.pending.contains(head) {
-        return Err(Refused::invalid("pending", "only the first entry is removed, and none is moved"));
+        return Err(RefusedList::invalid("pending", "only the first entry is removed, and none is moved"));
     }
     let kept = if stays { &new.pending[1..] } else { &new.pending[..] };
     if !keeps_order(rest, kept) {
-        return Err(Refused::invalid("pending", "only the first entry is removed, and none is moved"));
+        return Err(RefusedList::invalid("pending", "only the first entry is removed, and none is moved"));
     }
     Ok(())
 }

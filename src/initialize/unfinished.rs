@@ -201,12 +201,12 @@ pub struct Correction {
     /// The object as it was reported.
     pub object: Arc<StoredObject>,
     /// The change.
-    pub remedy: Remedy,
+    pub remedy: CorrectiveAction,
 }
 
 /// Change of an object that does not proceed by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Remedy {
+pub enum CorrectiveAction {
     /// The first entry of the list, which has this name, is removed.
     RemoveHead(Box<str>),
     /// The result is set, and the object deleted.
@@ -220,10 +220,10 @@ impl Correction {
     /// with it.
     pub fn of(object: &Arc<StoredObject>, rule: HeadRule) -> Option<Self> {
         let remedy = match (Lifecycle::of(Some(&object.list)), object.list.head()) {
-            (Lifecycle::Failed, _) => Remedy::Delete,
+            (Lifecycle::Failed, _) => CorrectiveAction::Delete,
             (Lifecycle::Pending(_), Some(head)) => match rule.policy {
-                FailurePolicy::Ignore => Remedy::RemoveHead(head.into()),
-                FailurePolicy::Fail | FailurePolicy::Retry => Remedy::Fail(Box::new(timed_out(object, head))),
+                FailurePolicy::Ignore => CorrectiveAction::RemoveHead(head.into()),
+                FailurePolicy::Fail | FailurePolicy::Retry => CorrectiveAction::Fail(Box::new(timed_out(object, head))),
             },
             _ => return None,
         };

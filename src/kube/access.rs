@@ -15,7 +15,7 @@ pub(super) const LIMIT: u64 = 16 << 20;
 
 /// Origin of an apiserver's address and credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum KubeAccess {
     /// A kubeconfig.
     Kubeconfig {
         /// The file; `None` is `$KUBECONFIG` (whose files are merged) or `~/.kube/config`.
@@ -27,7 +27,7 @@ pub enum Access {
     InCluster,
 }
 
-impl Access {
+impl KubeAccess {
     /// Access as `kubectl` would choose it: a kubeconfig where there is one, else the Pod's service account.
     ///
     /// A kubeconfig that exists and is broken is never passed over: who wrote it would ask another cluster unawares.
@@ -84,7 +84,7 @@ impl Access {
     }
 }
 
-impl fmt::Display for Access {
+impl fmt::Display for KubeAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::InCluster => f.write_str("the Pod's service account"),

@@ -3,12 +3,12 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Client, KubeError};
+use super::{KubeClient, KubeError};
 use crate::cel::{AccessCheck, AccessDecision, AccessTarget, Subject, User};
 
 const PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
-impl Client {
+impl KubeClient {
     /// Has an access check of that user's request decided.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, Limited};
 use kube::{Config, client::Body};
 use serde_json::Value;
 
-use super::{Access, KubeError, List, Watch, pages::Pages, plugin};
+use super::{KubeAccess, KubeError, List, Watch, pages::Pages, plugin};
 use crate::adopt::MANAGER;
 
 /// Timeout of one answer.
@@ -27,24 +27,24 @@ const LONGEST_MESSAGE: usize = 300;
 
 /// Questions to one apiserver.
 #[derive(Clone)]
-pub struct Client {
+pub struct KubeClient {
     inner: kube::Client,
     server: String,
 }
 
-impl std::fmt::Debug for Client {
+impl std::fmt::Debug for KubeClient {
     /// Never shows credentials.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Client").field("server", &self.server).finish_non_exhaustive()
     }
 }
 
-impl Client {
+impl KubeClient {
     /// Reads address and credentials, and asks an exec plugin for them where there is one. Connects to nothing yet.
     ///
     /// # Errors
     /// [`KubeError::Access`].
-    pub async fn open(access: &Access) -> Result<Self, KubeError> {
+    pub async fn open(access: &KubeAccess) -> Result<Self, KubeError> {
         Self::of(access.config().await?)
     }
 
@@ -73,7 +73,7 @@ impl Client {
     /// The same of objects that this label selector selects.
     ///
     /// # Errors
-    /// As [`Client::list`].
+    /// As [`KubeClient::list`].
     pub async fn list_labelled(&self, path: &str, selector: &str) -> Result<List, KubeError> {
         let selector = labels(selector);
         match self.pages(path, PAGE, &selector, "").await {
@@ -83,7 +83,7 @@ impl Client {
         }
     }
 
-    /// Everything below `path` as it stood at this revision, which [`Client::list`] has returned for another kind.
+    /// Everything below `path` as it stood at this revision, which [`KubeClient::list`] has returned for another kind.
     ///
     /// # Errors
     /// [`KubeError`]; it is [`KubeError::Refused`] with code 410 where the revision has expired.
@@ -120,7 +120,7 @@ impl Client {
     /// The JSON at `path` in the form that `accept` asks for, and its tag; `None` where it still has that tag.
     ///
     /// # Errors
-    /// As [`Client::get`].
+    /// As [`KubeClient::get`].
     pub(super) async fn get_if_changed(
         &self,
         path: &str,
@@ -141,7 +141,7 @@ impl Client {
     /// The object of that name among those at `path`; `None` where the apiserver says that there is none.
     ///
     /// # Errors
-    /// As [`Client::get`].
+    /// As [`KubeClient::get`].
     pub async fn find(&self, path: &str, name: &str) -> Result<Option<Value>, KubeError> {
         match self.get(&format!("{path}/{}", percent_encoded(name))).await {
             Ok(object) => Ok(Some(object)),
@@ -161,7 +161,7 @@ impl Client {
     /// The same of objects that this label selector selects.
     ///
     /// # Errors
-    /// As [`Client::watch`].
+    /// As [`KubeClient::watch`].
     pub async fn watch_labelled(
         &self,
         path: &str,
@@ -194,7 +194,7 @@ impl Client {
     /// The same in the name of that field manager: each keeps its own share of an object, and only that.
     ///
     /// # Errors
-    /// As [`Client::apply`].
+    /// As [`KubeClient::apply`].
     pub async fn apply_as(&self, manager: &str, path: &str, object: &Value) -> Result<(), KubeError> {
         let manager = percent_encoded(manager);
         let query = format!("{path}?fieldManager={manager}&force=true&fieldValidation=Strict");
@@ -207,7 +207,7 @@ impl Client {
     /// has written it must know by when it is done, or will not be.
     ///
     /// # Errors
-    /// As [`Client::apply`].
+    /// As [`KubeClient::apply`].
     pub async fn apply_conditions(&self, path: &str, object: &Value) -> Result<(), KubeError> {
         let query = format!("{path}?fieldManager={MANAGER}&force=true&timeout=2s");
         let body = object.to_string().into_bytes();
@@ -217,7 +217,7 @@ impl Client {
     /// Deletes the object at `path`; false where there was none.
     ///
     /// # Errors
-    /// As [`Client::apply`].
+    /// As [`KubeClient::apply`].
     pub async fn delete(&self, path: &str) -> Result<bool, KubeError> {
         match self.write(Method::DELETE, path, None, Vec::new()).await {
             Ok(()) => Ok(true),
@@ -230,7 +230,7 @@ impl Client {
     /// manager is part of the path.
     ///
     /// # Errors
-    /// As [`Client::apply`].
+    /// As [`KubeClient::apply`].
     pub async fn patch(&self, path: &str, content_type: &str, patch: &Value) -> Result<(), KubeError> {
         self.write(Method::PATCH, path, Some(content_type), patch.to_string().into_bytes()).await
     }
@@ -238,7 +238,7 @@ impl Client {
     /// Object as the apiserver has created it at `path`.
     ///
     /// # Errors
-    /// As [`Client::apply`].
+    /// As [`KubeClient::apply`].
     pub async fn create(&self, path: &str, object: &Value) -> Result<Value, KubeError> {
         let request = Request::post(path).header(ACCEPT, "application/json").header(CONTENT_TYPE, "application/json");
         let request = request.body(Body::from(object.to_string().into_bytes()));

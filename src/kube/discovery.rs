@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use super::{Client, KubeError};
+use super::{KubeClient, KubeError};
 use crate::model::Served;
 
 const ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
@@ -34,7 +34,7 @@ impl Discoverer {
     ///
     /// # Errors
     /// [`KubeError`] of a request.
-    pub async fn read(&mut self, client: &Client) -> Result<Option<Served>, KubeError> {
+    pub async fn read(&mut self, client: &KubeClient) -> Result<Option<Served>, KubeError> {
         let mut read = [None, None];
         for ((path, last), part) in PATHS.into_iter().zip(&self.last).zip(&mut read) {
             let tag = last.as_ref().and_then(|last| last.tag.as_deref());
@@ -85,7 +85,7 @@ fn aggregated(document: &Value) -> Served {
 }
 
 /// Each version by a question of its own.
-async fn one_by_one(client: &Client, path: &str, document: &Value) -> Result<Served, KubeError> {
+async fn one_by_one(client: &KubeClient, path: &str, document: &Value) -> Result<Served, KubeError> {
     let mut served = Served::default();
     for (number, (group, version)) in versions_of(document).into_iter().enumerate() {
         if number >= MOST {

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
-use super::{Access, KubeError, access::LIMIT};
+use super::{KubeAccess, KubeError, access::LIMIT};
 use crate::files::regular;
 
 /// Address of an apiserver, and the authorities that vouch for it, without credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint {
+pub struct ApiEndpoint {
     /// URL, as a kubeconfig has it.
     pub url: String,
     /// PEM text of its authorities; `None` for those of the system.
@@ -18,12 +18,12 @@ pub struct Endpoint {
     pub server_name: Option<String>,
 }
 
-impl Access {
+impl KubeAccess {
     /// Endpoint of the apiserver. Reads files.
     ///
     /// # Errors
     /// [`KubeError::Access`], also where the settings say not to look at the certificate.
-    pub async fn endpoint(&self) -> Result<Endpoint, KubeError> {
+    pub async fn endpoint(&self) -> Result<ApiEndpoint, KubeError> {
         self.check_file()?;
         let config = self.config().await?;
         if config.accept_invalid_certs {
@@ -41,7 +41,7 @@ impl Access {
             Some(certificates) => Some(certificates.iter().map(|der| pem(der)).collect()),
             None => config.root_cert_file.map(of_file).transpose()?,
         };
-        Ok(Endpoint {
+        Ok(ApiEndpoint {
             url: config.cluster_url.to_string().trim_end_matches('/').to_owned(),
             ca_pem,
             server_name: config.tls_server_name,
@@ -77,7 +77,7 @@ mod tests {
             );
             std::fs::write(&path, text).unwrap();
         };
-        let access = Access::Kubeconfig { path: Some(path.clone()), context: None };
+        let access = KubeAccess::Kubeconfig { path: Some(path.clone()), context: None };
         write(&format!(", certificate-authority-data: {}", STANDARD.encode(&ca)));
         let endpoint = access.endpoint().await.unwrap();
         assert_eq!(endpoint.url, "https://a.example:6443");

@@ -200,14 +200,14 @@ mod tests {
     use std::{io::Write, path::PathBuf};
 
     use super::*;
-    use crate::kube::{Access, Client};
+    use crate::kube::{KubeAccess, KubeClient};
 
     async fn refused(kubeconfig: &str, context: Option<&str>) -> String {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(kubeconfig.as_bytes()).unwrap();
         let path = Some(PathBuf::from(file.path()));
-        let access = Access::Kubeconfig { path, context: context.map(str::to_owned) };
-        let error = Client::open(&access).await.unwrap_err();
+        let access = KubeAccess::Kubeconfig { path, context: context.map(str::to_owned) };
+        let error = KubeClient::open(&access).await.unwrap_err();
         assert!(matches!(error, KubeError::Access { .. }), "{error:?}");
         error.to_string()
     }
@@ -257,8 +257,8 @@ mod tests {
         drop(listener);
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(with_user("{}").replace("https://127.0.0.1:1", &server).as_bytes()).unwrap();
-        let access = Access::Kubeconfig { path: Some(file.path().into()), context: None };
-        let error = Client::open(&access).await.unwrap().list("/api/v1/namespaces").await.unwrap_err();
+        let access = KubeAccess::Kubeconfig { path: Some(file.path().into()), context: None };
+        let error = KubeClient::open(&access).await.unwrap().list("/api/v1/namespaces").await.unwrap_err();
         assert!(matches!(&error, KubeError::Unreachable { cause, .. } if cause.contains("refused")), "{error}");
     }
 }

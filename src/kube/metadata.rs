@@ -6,7 +6,7 @@ use http::{Method, header::DATE};
 use serde_json::{Value, json};
 
 use super::{
-    Client, KubeError, List, Watch,
+    KubeClient, KubeError, List, Watch,
     client::{PAGE, PATIENCE, labels, percent_encoded},
     pages::Pages,
 };
@@ -30,12 +30,12 @@ pub struct MetadataPage {
     pub now: Option<i64>,
 }
 
-impl Client {
+impl KubeClient {
     /// One page of the metadata of everything below `path` that the label selector selects, read from the store itself: the
     /// first, or that of a token.
     ///
     /// # Errors
-    /// As [`Client::list`]; it is [`KubeError::Refused`] with code 410 where the token has expired.
+    /// As [`KubeClient::list`]; it is [`KubeError::Refused`] with code 410 where the token has expired.
     pub async fn metadata_page(
         &self,
         path: &str,
@@ -59,7 +59,7 @@ impl Client {
     /// Changes of the metadata of what the label selector selects. What it selects no longer is gone.
     ///
     /// # Errors
-    /// As [`Client::watch`].
+    /// As [`KubeClient::watch`].
     pub async fn watch_metadata(
         &self,
         path: &str,
@@ -84,7 +84,7 @@ impl Client {
     /// gone.
     ///
     /// # Errors
-    /// As [`Client::apply`].
+    /// As [`KubeClient::apply`].
     pub async fn delete_uid(&self, path: &str, uid: &str) -> Result<bool, KubeError> {
         let options = json!({
             "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background", "preconditions": {"uid": uid},
@@ -99,7 +99,7 @@ impl Client {
     /// Name of the user whom the apiserver takes us for.
     ///
     /// # Errors
-    /// As [`Client::apply`].
+    /// As [`KubeClient::apply`].
     pub async fn whoami(&self) -> Result<String, KubeError> {
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
         let answer = self.create(WHO, &review).await?;

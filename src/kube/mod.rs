@@ -7,7 +7,6 @@
 mod access;
 mod access_review;
 mod client;
-mod connection;
 mod discovery;
 mod endpoint;
 mod error;
@@ -16,19 +15,20 @@ mod one_object;
 mod own;
 mod pages;
 pub mod plugin;
+mod reloading_client;
 mod token_review;
 mod watch;
 
 pub use self::{
-    access::Access,
-    client::{Client, object_path},
-    connection::Connection,
+    access::KubeAccess,
+    client::{KubeClient, object_path},
     discovery::Discoverer,
-    endpoint::Endpoint,
+    endpoint::ApiEndpoint,
     error::KubeError,
     metadata::{MetadataPage, created},
     one_object::RawAnswer,
     own::{MANAGED_BY, is_our_own, our_webhooks},
     pages::List,
-    watch::{Event, Watch},
+    reloading_client::ReloadingClient,
+    watch::{Watch, WatchedChange},
 };

@@ -7,7 +7,7 @@ use http::{HeaderValue, StatusCode, header::CONTENT_TYPE};
 use serde_json::Value;
 
 use super::{
-    Client, KubeError, Watch,
+    KubeClient, KubeError, Watch,
     client::{PATIENCE, percent_encoded},
 };
 
@@ -25,7 +25,7 @@ pub struct RawAnswer {
     pub body: Bytes,
 }
 
-impl Client {
+impl KubeClient {
     /// The answer to a GET of the object of that name among those at `path`, in the form that `accept` asks for, whatever
     /// its status.
     ///
@@ -44,7 +44,7 @@ impl Client {
     /// Metadata of the object of that name among those at `path`; `None` where there is none.
     ///
     /// # Errors
-    /// As [`Client::get`].
+    /// As [`KubeClient::get`].
     pub async fn find_metadata(&self, path: &str, name: &str) -> Result<Option<Value>, KubeError> {
         let at = format!("{path}/{}", percent_encoded(name));
         let reading = async {
@@ -60,7 +60,7 @@ impl Client {
     /// Changes of the metadata of the object of that name among those at `path`, from `revision` on.
     ///
     /// # Errors
-    /// As [`Client::watch`].
+    /// As [`KubeClient::watch`].
     pub async fn watch_object(
         &self,
         path: &str,

@@ -3,12 +3,12 @@
 
 use serde_json::{Value, json};
 
-use super::{Client, KubeError};
+use super::{KubeClient, KubeError};
 use crate::cel::User;
 
 const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 
-impl Client {
+impl KubeClient {
     /// Owner of a token: user name, and the rest. `None` where it is nobody's.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ const LONGEST: usize = 8 << 20;
 
 /// One change of a watched list.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Event {
+pub enum WatchedChange {
     /// An object is new, or has changed.
     Changed(Value),
     /// An object is gone.
@@ -41,7 +41,7 @@ impl Watch {
     ///
     /// # Errors
     /// Nonsense, or a connection that broke.
-    pub async fn next(&mut self) -> Result<Option<Event>, KubeError> {
+    pub async fn next(&mut self) -> Result<Option<WatchedChange>, KubeError> {
         loop {
             if let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
                 let line = self.read.split_to(end);
@@ -72,18 +72,18 @@ impl Watch {
 }
 
 /// Source: `metav1.WatchEvent`.
-fn event(line: &[u8]) -> Result<Event, String> {
+fn event(line: &[u8]) -> Result<WatchedChange, String> {
     let no_json = |error: serde_json::Error| format!("no JSON (column {})", error.column());
     let mut event: Value = serde_json::from_slice(line).map_err(no_json)?;
     let object = event.get_mut("object").map(Value::take).unwrap_or_default();
     match event.get("type").and_then(Value::as_str) {
-        Some("ADDED" | "MODIFIED") => Ok(Event::Changed(object)),
-        Some("DELETED") => Ok(Event::Gone(object)),
+        Some("ADDED" | "MODIFIED") => Ok(WatchedChange::Changed(object)),
+        Some("DELETED") => Ok(WatchedChange::Gone(object)),
         Some("BOOKMARK") => match object.pointer("/metadata/resourceVersion").and_then(Value::as_str) {
-            Some(revision) => Ok(Event::Bookmark(revision.to_owned())),
+            Some(revision) => Ok(WatchedChange::Bookmark(revision.to_owned())),
             None => Err("a bookmark has no revision".to_owned()),
         },
-        Some("ERROR") if object.get("code").and_then(Value::as_u64) == Some(410) => Ok(Event::Expired),
+        Some("ERROR") if object.get("code").and_then(Value::as_u64) == Some(410) => Ok(WatchedChange::Expired),
         Some("ERROR") => Err("it ends with an error".to_owned()),
         _ => Err("a change is of no known type".to_owned()),
     }
@@ -93,7 +93,7 @@ fn event(line: &[u8]) -> Result<Event, String> {
 mod tests {
     use super::*;
 
-    async fn events(text: &'static str) -> Vec<Result<Event, String>> {
+    async fn events(text: &'static str) -> Vec<Result<WatchedChange, String>> {
         let mut watch = Watch::new(Body::from(text.as_bytes().to_vec()), "s".into(), "/p".into());
         let mut events = Vec::new();
         while let Some(event) = watch.next().await.transpose() {
@@ -115,10 +115,10 @@ mod tests {
             "{\"type\":\"ERROR\",\"object\":{\"code\":410}}\n",
         ));
         let wanted = [
-            Event::Changed(serde_json::json!({"a": 1})),
-            Event::Gone(serde_json::json!({"a": 2})),
-            Event::Bookmark("7".into()),
-            Event::Expired,
+            WatchedChange::Changed(serde_json::json!({"a": 1})),
+            WatchedChange::Gone(serde_json::json!({"a": 2})),
+            WatchedChange::Bookmark("7".into()),
+            WatchedChange::Expired,
         ];
         assert_eq!(outcome.await, wanted.map(Ok));
     }

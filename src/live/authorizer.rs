@@ -15,12 +15,12 @@ pub type Decided = Result<AccessDecision, String>;
 /// The authorizer of a cluster, as requests know it. Whoever holds the other end decides.
 #[derive(Debug)]
 pub struct Authorizer {
-    questions: mpsc::Sender<Question>,
+    questions: mpsc::Sender<AccessQuestion>,
 }
 
 /// One access check that is to be decided.
 #[derive(Debug)]
-pub struct Question {
+pub struct AccessQuestion {
     /// Name of the user who makes the request.
     pub username: Arc<str>,
     /// Attributes of that user.
@@ -33,7 +33,7 @@ pub struct Question {
 
 impl Authorizer {
     /// One that nobody has asked yet, and the questions to come.
-    pub fn new() -> (Arc<Self>, mpsc::Receiver<Question>) {
+    pub fn new() -> (Arc<Self>, mpsc::Receiver<AccessQuestion>) {
         let (questions, asked) = mpsc::channel(QUESTIONS);
         (Arc::new(Self { questions }), asked)
     }
@@ -49,7 +49,7 @@ impl Authorizer {
         check: AccessCheck,
     ) -> Result<oneshot::Receiver<Decided>, String> {
         let (answer, decided) = oneshot::channel();
-        let question = Question { username: Arc::clone(username), user: Arc::clone(user), check, answer };
+        let question = AccessQuestion { username: Arc::clone(username), user: Arc::clone(user), check, answer };
         match self.questions.try_send(question) {
             Ok(()) => Ok(decided),
             Err(mpsc::error::TrySendError::Full(_)) => Err("too many access checks wait at once".to_owned()),

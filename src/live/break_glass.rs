@@ -48,7 +48,7 @@ pub struct Open {
 
 /// State of a document, for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum BreakGlassState {
     /// Open.
     Open,
     /// It says that it was opened in the future, and is inert until then.
@@ -130,12 +130,12 @@ impl BreakGlasses {
     }
 
     /// Every document there is, open or not.
-    pub fn documents(&self, now: Instant, wall: SystemTime) -> Vec<(Arc<BreakGlass>, Standing)> {
+    pub fn documents(&self, now: Instant, wall: SystemTime) -> Vec<(Arc<BreakGlass>, BreakGlassState)> {
         let book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
         let standing = |document: &Arc<BreakGlass>| match book.known.get(&key(document)) {
-            Some(known) if known.deadline > now => Standing::Open,
-            None if is_to_come(document, wall) => Standing::NotYet,
-            _ => Standing::Expired,
+            Some(known) if known.deadline > now => BreakGlassState::Open,
+            None if is_to_come(document, wall) => BreakGlassState::NotYet,
+            _ => BreakGlassState::Expired,
         };
         book.documents().map(|document| (Arc::clone(document), standing(document))).collect()
     }

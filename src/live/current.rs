@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     clock::{self, Age, Moment, Slept, slept},
-    initialize::desk::Limits,
+    initialize::desk::DeskLimits,
     model::registration::Segment,
 };
 
@@ -78,7 +78,7 @@ impl Current {
             observed: AtomicU64::new(0),
             retired: ArcSwap::default(),
             break_glass: BreakGlasses::default(),
-            hub: Hub::new(Limits::default(), now),
+            hub: Hub::new(DeskLimits::default(), now),
             stored: Arc::default(),
             labelled: Arc::default(),
             last_good: ArcSwapOption::empty(),

@@ -37,13 +37,13 @@ struct CachedDiscovery {
 }
 
 /// One look at what is served. To be held for a moment only: it is lent, not counted.
-pub struct Looked {
+pub struct DiscoveryView {
     /// `None` where it was never read, or too long ago to decide on.
     known: Option<Guard<Option<Arc<CachedDiscovery>>>>,
     age: Duration,
 }
 
-impl Looked {
+impl DiscoveryView {
     /// Resources and versions served; [`Served::UNREAD`] where they are not known.
     pub fn served(&self) -> &Served {
         self.known.as_ref().and_then(|known| known.as_ref()).map_or(Served::UNREAD, |known| &*known.served)
@@ -63,11 +63,11 @@ impl Discovery {
     }
 
     /// One look at what is known and not too old to decide on.
-    pub fn look(&self, now: Instant) -> Looked {
+    pub fn look(&self, now: Instant) -> DiscoveryView {
         let known = self.known.load();
         let age = known.as_ref().map(|known| Moment::awake_since(now, self.slept).since(known.at));
         let age = age.unwrap_or(Duration::MAX);
-        Looked { known: (age < TOO_OLD_AFTER).then_some(known), age }
+        DiscoveryView { known: (age < TOO_OLD_AFTER).then_some(known), age }
     }
 
     /// This is what is served since a reading that began then.

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::{Rotation, Target};
+use super::{CallTarget, Rotation};
 use crate::{
     hooks::{Channel, ProbeFailure},
     model::{FailurePolicy, Hook, Revision},
@@ -42,7 +42,7 @@ pub struct LiveHook {
     /// Entry as configured: decides whether it is asked, and the effect of a failed call.
     pub hook: Arc<Hook>,
     /// Endpoint, protocol and channel that calls use. While it moves, all as before.
-    pub target: Target,
+    pub target: CallTarget,
     /// State of rotation: Probing, or Active.
     pub rotation: Rotation,
     /// New endpoint, until it has been seen to answer.

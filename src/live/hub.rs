@@ -24,7 +24,7 @@ pub use self::recent::{Digest, Made};
 use crate::{
     initialize::{
         Desk,
-        desk::{Action, InstanceId, Limits, NameState, NotTaken, TaskId},
+        desk::{Action, DeskLimits, InstanceId, NameState, NotTaken, TaskId},
     },
     memory::Reservation,
     model::StatusInfo,
@@ -44,7 +44,7 @@ pub enum Answered {
 
 /// Reasons why a task was not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unanswered {
+pub enum TaskFailure {
     /// Its time is over.
     Late,
     /// No instance has had the name for so long.
@@ -69,7 +69,7 @@ pub enum ToInstance {
         /// Latest time at which its answer counts.
         deadline: Instant,
         /// Its message, the same for every attempt.
-        message: Arc<Message>,
+        message: Arc<TaskMessage>,
     },
     /// The task's caller has gone.
     Cancel(TaskId),
@@ -77,7 +77,7 @@ pub enum ToInstance {
 
 /// One object for one initializer, encoded by whoever holds it.
 #[derive(Debug)]
-pub struct Message {
+pub struct TaskMessage {
     /// An AdmissionReview in protobuf.
     pub review: Bytes,
     /// Labels of the request's namespace, where they are known.
@@ -109,13 +109,13 @@ struct State {
 
 #[derive(Debug)]
 struct Hold {
-    message: Arc<Message>,
-    answer: oneshot::Sender<Result<(Answered, Reservation), Unanswered>>,
+    message: Arc<TaskMessage>,
+    answer: oneshot::Sender<Result<(Answered, Reservation), TaskFailure>>,
 }
 
 impl Hub {
     /// No instance and no hold.
-    pub fn new(limits: Limits, now: Instant) -> Arc<Self> {
+    pub fn new(limits: DeskLimits, now: Instant) -> Arc<Self> {
         let (holds, streams, recent) = Default::default();
         let desk = Desk::new(limits, now);
         let state = Mutex::new(State { desk, looked: now, next: 0, holds, recent, streams });
@@ -154,9 +154,9 @@ impl Hub {
     pub async fn ask(
         &self,
         name: &Arc<str>,
-        message: Message,
+        message: TaskMessage,
         deadline: Instant,
-    ) -> Result<(Answered, Reservation), Unanswered> {
+    ) -> Result<(Answered, Reservation), TaskFailure> {
         let (to, mut answer) = oneshot::channel();
         let task = {
             let (mut state, now, mut actions) = (self.state(), now(), Vec::new());
@@ -171,8 +171,8 @@ impl Hub {
             if let Err(why) = submitted {
                 state.holds.remove(&task);
                 return Err(match why {
-                    NotTaken::Vacant(since) => Unanswered::Vacant(since),
-                    NotTaken::Full => Unanswered::Full,
+                    NotTaken::Vacant(since) => TaskFailure::Vacant(since),
+                    NotTaken::Full => TaskFailure::Full,
                 });
             }
             task
@@ -183,7 +183,7 @@ impl Hub {
             let next = deadline.min(now() + EVERY);
             tokio::select! {
                 biased;
-                answered = &mut answer => return answered.unwrap_or(Err(Unanswered::Late)),
+                answered = &mut answer => return answered.unwrap_or(Err(TaskFailure::Late)),
                 () = sleep_until(next.into()) => self.look(),
             }
         }
@@ -244,13 +244,13 @@ impl State {
                     }
                 }
                 Action::Drop(instance) => _ = self.streams.remove(&instance),
-                Action::Late(task) => self.fail(task, Unanswered::Late),
-                Action::Vacant { task, vacant } => self.fail(task, Unanswered::Vacant(vacant)),
+                Action::Late(task) => self.fail(task, TaskFailure::Late),
+                Action::Vacant { task, vacant } => self.fail(task, TaskFailure::Vacant(vacant)),
             }
         }
     }
 
-    fn fail(&mut self, task: TaskId, why: Unanswered) {
+    fn fail(&mut self, task: TaskId, why: TaskFailure) {
         if let Some(hold) = self.holds.remove(&task) {
             let _ = hold.answer.send(Err(why));
         }
@@ -332,7 +332,7 @@ impl Attached {
     }
 
     /// A task cannot be sent to it, or its answer cannot be taken: the hold ends without one.
-    pub fn give_up(&self, task: TaskId, attempt: u32, why: Unanswered) {
+    pub fn give_up(&self, task: TaskId, attempt: u32, why: TaskFailure) {
         let (mut state, mut actions) = (self.hub.state(), Vec::new());
         if state.desk.give_up(self.id, task, attempt, &mut actions).is_ok() {
             state.fail(task, why);

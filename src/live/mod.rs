@@ -33,6 +33,6 @@ pub use last_good::LastGoodState;
 pub use namespaces::Namespaces;
 pub use rejection::{HeldBack, Rejection, Unconfirmed};
 pub use retired_hook::RetiredHook;
-pub use rotation::{Event, RetireReason, Rotation};
+pub use rotation::{RetireReason, Rotation, RotationEvent};
 pub use stored_objects::StoredObjects;
-pub use target::Target;
+pub use target::CallTarget;

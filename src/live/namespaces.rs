@@ -35,14 +35,14 @@ pub struct Namespaces {
     shards: Box<[ArcSwap<Shard>]>,
     /// Since the last sign of life; unknown before the first whole list.
     alive: Age,
-    questions: mpsc::Sender<Question>,
+    questions: mpsc::Sender<NamespaceQuestion>,
 }
 
 /// A namespace and its neighbours as one look found them, whatever changes meanwhile. To be held for a moment only: it
 /// is lent, not counted, so that threads that look at the same namespace do not write one place in memory.
-pub struct Seen(Guard<Arc<Shard>>);
+pub struct NamespaceView(Guard<Arc<Shard>>);
 
-impl Seen {
+impl NamespaceView {
     /// The labels of the namespace that was looked at, where it was known then.
     pub fn labels(&self, namespace: &str) -> Option<&Labels> {
         self.0.get(namespace).map(AsRef::as_ref)
@@ -51,7 +51,7 @@ impl Seen {
 
 /// Asks the apiserver itself about one namespace: what a request does that met an unknown one.
 #[derive(Debug)]
-pub struct Question {
+pub struct NamespaceQuestion {
     /// The namespace.
     pub namespace: Box<str>,
     /// `Ok(None)`: there is no such namespace. `Err`: the apiserver could not be asked, and why.
@@ -60,20 +60,20 @@ pub struct Question {
 
 impl Namespaces {
     /// None known yet, and the questions that the follower has to answer.
-    pub fn new(now: Instant) -> (Arc<Self>, mpsc::Receiver<Question>) {
+    pub fn new(now: Instant) -> (Arc<Self>, mpsc::Receiver<NamespaceQuestion>) {
         Self::by(slept, now)
     }
 
     /// The same, with another clock for the time that the machine has slept.
-    pub fn by(slept: Slept, now: Instant) -> (Arc<Self>, mpsc::Receiver<Question>) {
+    pub fn by(slept: Slept, now: Instant) -> (Arc<Self>, mpsc::Receiver<NamespaceQuestion>) {
         let (questions, asked) = mpsc::channel(QUESTIONS);
         let shards = (0..SHARDS).map(|_| ArcSwap::default()).collect();
         (Arc::new(Self { shards, alive: Age::new(now, slept), questions }), asked)
     }
 
     /// One look at a namespace.
-    pub fn seen(&self, namespace: &str) -> Seen {
-        Seen(self.shard(namespace).load())
+    pub fn seen(&self, namespace: &str) -> NamespaceView {
+        NamespaceView(self.shard(namespace).load())
     }
 
     /// The labels of a namespace, where it is known, for whoever keeps them.
@@ -107,7 +107,7 @@ impl Namespaces {
     /// Message: too many lookups wait, or the apiserver cannot be asked.
     pub async fn ask(&self, namespace: &str) -> Result<Option<Labels>, String> {
         let (answer, answered) = oneshot::channel();
-        let question = Question { namespace: namespace.into(), answer };
+        let question = NamespaceQuestion { namespace: namespace.into(), answer };
         self.questions.try_send(question).map_err(|_| "too many lookups of unknown namespaces at once".to_owned())?;
         answered.await.unwrap_or_else(|_| Err("the follower of namespaces has ended".to_owned()))
     }

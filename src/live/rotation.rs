@@ -74,7 +74,7 @@ impl RetireReason {
 
 /// Event that changes the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum RotationEvent {
     /// A probe has failed.
     ProbeFailed(ProbeFailure),
     /// A probe has passed.
@@ -89,16 +89,16 @@ pub enum Event {
 
 impl Rotation {
     /// State after the event; `None` where such an event cannot happen in this one.
-    pub fn after(&self, event: Event, at: SystemTime) -> Option<Self> {
+    pub fn after(&self, event: RotationEvent, at: SystemTime) -> Option<Self> {
         Some(match (self, event) {
-            (Self::Probing { since, .. }, Event::ProbeFailed(failure)) => {
+            (Self::Probing { since, .. }, RotationEvent::ProbeFailed(failure)) => {
                 Self::Probing { since: *since, last_failure: Some(failure) }
             }
-            (Self::Probing { .. }, Event::ProbePassed) => Self::Active { since: at },
-            (Self::Probing { .. }, Event::Removed) => Self::Gone { since: at, how: RetireReason::NeverAsked },
-            (Self::Active { .. }, Event::Removed) => Self::Draining { since: at },
-            (Self::Draining { .. }, Event::Drained) => Self::Gone { since: at, how: RetireReason::Drained },
-            (Self::Draining { .. }, Event::GivenUp) => Self::Gone { since: at, how: RetireReason::GivenUp },
+            (Self::Probing { .. }, RotationEvent::ProbePassed) => Self::Active { since: at },
+            (Self::Probing { .. }, RotationEvent::Removed) => Self::Gone { since: at, how: RetireReason::NeverAsked },
+            (Self::Active { .. }, RotationEvent::Removed) => Self::Draining { since: at },
+            (Self::Draining { .. }, RotationEvent::Drained) => Self::Gone { since: at, how: RetireReason::Drained },
+            (Self::Draining { .. }, RotationEvent::GivenUp) => Self::Gone { since: at, how: RetireReason::GivenUp },
             _ => return None,
         })
     }
@@ -160,8 +160,13 @@ mod tests {
         let failing = Rotation::Probing { since: at(1), last_failure: Some(refused()) };
         let (active, draining) = (Rotation::Active { since: at(1) }, Rotation::Draining { since: at(1) });
         let gone = |how| Rotation::Gone { since: at(2), how };
-        let events =
-            [Event::ProbeFailed(refused()), Event::ProbePassed, Event::Removed, Event::Drained, Event::GivenUp];
+        let events = [
+            RotationEvent::ProbeFailed(refused()),
+            RotationEvent::ProbePassed,
+            RotationEvent::Removed,
+            RotationEvent::Drained,
+            RotationEvent::GivenUp,
+        ];
         let now_active = || Some(Rotation::Active { since: at(2) });
         let table = [
             (&probing, [Some(failing.clone()), now_active(), Some(gone(RetireReason::NeverAsked)), None, None]),

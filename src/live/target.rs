@@ -11,13 +11,13 @@ use crate::{
 /// the channel to that endpoint. While a hook moves this is its former entry's, whole: rules, selectors and failure
 /// policy, which say whether it is called and what a failure means, are [`LiveHook::hook`](super::LiveHook)'s.
 #[derive(Clone, Debug)]
-pub struct Target {
+pub struct CallTarget {
     entry: Arc<Hook>,
     channel: Arc<Channel>,
     patch_rates: Option<Arc<PatchRates>>,
 }
 
-impl Target {
+impl CallTarget {
     /// The entry's own endpoint, by this channel to it.
     pub fn new(entry: Arc<Hook>, channel: Arc<Channel>) -> Self {
         debug_assert_eq!(entry.endpoint, *channel.endpoint(), "a target is of one configuration");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Review, Rule, Target};
+use super::{Review, Rule, RuleTarget};
 
 /// Effect of a bypass on a request that it applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,7 +66,7 @@ impl Bypass {
     /// Does it apply? `in_group` says whether the user is in a group of that name, and is only asked where all else
     /// has matched. Allocates nothing.
     pub fn applies(&self, review: &Review, in_group: impl FnOnce(&[Box<str>]) -> bool) -> bool {
-        let target = Target::as_made(review);
+        let target = RuleTarget::as_made(review);
         let in_namespace = || target.is_namespaced() && holds(&self.namespaces, &review.namespace);
         (self.namespaces.is_empty() || in_namespace())
             && (self.resources.is_empty() || self.resources.iter().any(|rule| rule.matches(&target)))

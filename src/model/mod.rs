@@ -41,7 +41,7 @@ pub use review::{ContainerEnds, Encoding, Gvk, Gvr, Operation, Phase, Review, Re
 pub use revision::Revision;
 pub use rollout::{OnProbeFailure, Rollout};
 pub use rope::Rope;
-pub use rule::{Rule, Scope, Target};
+pub use rule::{Rule, RuleTarget, Scope};
 pub use selector::Selector;
 pub use served::Served;
 pub use template::{Shape, Template, Variable};

@@ -42,12 +42,12 @@ pub struct Rule {
 
 impl Rule {
     /// Does this rule see that? Compares exactly as upstream does; allocates nothing.
-    pub fn matches(&self, target: &Target<'_>) -> bool {
+    pub fn matches(&self, target: &RuleTarget<'_>) -> bool {
         names(&self.api_versions, &target.resource.version) && self.matches_in_any_version(target)
     }
 
     /// Would this rule see that, if it did not name versions?
-    fn matches_in_any_version(&self, target: &Target<'_>) -> bool {
+    fn matches_in_any_version(&self, target: &RuleTarget<'_>) -> bool {
         self.scope_matches(target)
             && self.operations.contains(&target.operation)
             && names(&self.api_groups, &target.resource.group)
@@ -58,7 +58,7 @@ impl Rule {
     /// means under `matchPolicy: Equivalent`, and kube-apiserver then converts. A rule means the versions in which the
     /// resource is served, and where nobody knows which these are, any. A version that is not served means nothing, as
     /// with kube-apiserver: a rule that names one must not fail every write. Allocates nothing.
-    pub fn sees_elsewhere(&self, target: &Target<'_>, served: Option<&Served>) -> bool {
+    pub fn sees_elsewhere(&self, target: &RuleTarget<'_>, served: Option<&Served>) -> bool {
         let Gvr { group, version, resource } = target.resource;
         let may_see = self.scope_matches(target)
             && self.operations.contains(&target.operation)
@@ -95,7 +95,7 @@ impl Rule {
         }
     }
 
-    fn scope_matches(&self, target: &Target<'_>) -> bool {
+    fn scope_matches(&self, target: &RuleTarget<'_>) -> bool {
         match self.scope {
             Scope::Any => true,
             Scope::Namespaced => target.is_namespaced(),
@@ -105,7 +105,7 @@ impl Rule {
 }
 
 /// `r`, `r/sub`, `*`, `r/*`, `*/sub`, `*/*`.
-fn entry_matches(entry: &str, target: &Target<'_>) -> bool {
+fn entry_matches(entry: &str, target: &RuleTarget<'_>) -> bool {
     let (resource, sub) = entry.split_once('/').unwrap_or((entry, ""));
     (resource == "*" || *resource == *target.resource.resource) && (sub == "*" || *sub == *target.sub_resource)
 }
@@ -116,7 +116,7 @@ fn names(list: &[Box<str>], wanted: &str) -> bool {
 
 /// Operation, resource and version of a request, as rules see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Target<'a> {
+pub struct RuleTarget<'a> {
     /// Operation of the request.
     pub operation: Operation,
     /// To which resource, in which version.
@@ -127,7 +127,7 @@ pub struct Target<'a> {
     pub namespace: &'a str,
 }
 
-impl<'a> Target<'a> {
+impl<'a> RuleTarget<'a> {
     /// The request as its client made it. Where the caller does not say how that was, it is as it was sent.
     pub fn as_made(review: &'a Review) -> Self {
         match &review.request_resource {

@@ -5,7 +5,7 @@
 //! equal only when they are written alike.
 
 use super::{
-    Fault, Kind, Patch,
+    OperationFault, OperationKind, Patch,
     node::{Child, Children, Piece},
     operation::{Given, Operation, TextRange},
     pointer::{self, Pointer},
@@ -48,26 +48,26 @@ impl<'a> Application<'a> {
     }
 
     /// Applies one operation. After an error the tree is of no use.
-    pub(super) fn apply(&mut self, operation: &Operation) -> Result<(), Fault> {
+    pub(super) fn apply(&mut self, operation: &Operation) -> Result<(), OperationFault> {
         self.tree.check()?;
         match operation.kind {
-            Kind::Add => {
+            OperationKind::Add => {
                 let container = self.container(&operation.path, "path")?;
                 self.add(container, operation, self.value(operation.value))
             }
-            Kind::Remove => self.remove(&operation.path, "path").map(drop),
-            Kind::Replace => self.replace(operation),
-            Kind::Move => {
+            OperationKind::Remove => self.remove(&operation.path, "path").map(drop),
+            OperationKind::Replace => self.replace(operation),
+            OperationKind::Move => {
                 let value = self.remove(&operation.from, "from")?;
                 let container = self.container(&operation.path, "path")?;
                 self.add(container, operation, value)
             }
-            Kind::Copy => {
+            OperationKind::Copy => {
                 let value = self.copied(&operation.from)?;
                 let container = self.container(&operation.path, "path")?;
                 self.add(container, operation, value)
             }
-            Kind::Test => self.test(operation),
+            OperationKind::Test => self.test(operation),
         }
     }
 
@@ -79,10 +79,10 @@ impl<'a> Application<'a> {
         }
     }
 
-    fn add(&mut self, container: Container, operation: &Operation, value: Value) -> Result<(), Fault> {
+    fn add(&mut self, container: Container, operation: &Operation, value: Value) -> Result<(), OperationFault> {
         let last = last(&operation.path);
         match container {
-            Container::Nothing => Err(Fault::NoParent("path")),
+            Container::Nothing => Err(OperationFault::NoParent("path")),
             Container::Object(id) => self.set_member(id, &last, operation.name, value),
             Container::Array(id) => {
                 let len = self.tree.array(id).len();
@@ -92,7 +92,7 @@ impl<'a> Application<'a> {
         }
     }
 
-    fn set_member(&mut self, id: NodeId, key: &str, name: TextRange, value: Value) -> Result<(), Fault> {
+    fn set_member(&mut self, id: NodeId, key: &str, name: TextRange, value: Value) -> Result<(), OperationFault> {
         match self.tree.member(id, key)? {
             Some(piece) => *self.slot_value(Slot::Member(id, piece))? = Some(value),
             None => {
@@ -104,9 +104,9 @@ impl<'a> Application<'a> {
     }
 
     /// Takes away what stands at `path`, which must be something.
-    fn remove(&mut self, path: &str, field: &'static str) -> Result<Value, Fault> {
+    fn remove(&mut self, path: &str, field: &'static str) -> Result<Value, OperationFault> {
         let container = self.container(path, field)?;
-        let slot = self.child(container, &last(path), field)?.ok_or(Fault::NoMember(field))?;
+        let slot = self.child(container, &last(path), field)?.ok_or(OperationFault::NoMember(field))?;
         let value = match slot {
             Slot::Member(..) => self.slot_value(slot)?.take(),
             Slot::Item(id, index) => {
@@ -115,25 +115,25 @@ impl<'a> Application<'a> {
                 value
             }
         };
-        value.ok_or(Fault::NoMember(field))
+        value.ok_or(OperationFault::NoMember(field))
     }
 
-    fn replace(&mut self, operation: &Operation) -> Result<(), Fault> {
+    fn replace(&mut self, operation: &Operation) -> Result<(), OperationFault> {
         let value = self.value(operation.value);
         if operation.path.is_empty() {
-            self.tree.root = self.tree.opened(value)?.ok_or(Fault::RootValue)?;
+            self.tree.root = self.tree.opened(value)?.ok_or(OperationFault::RootValue)?;
             return Ok(());
         }
         let container = self.container(&operation.path, "path")?;
         match (self.child(container, &last(&operation.path), "path")?, container) {
             (Some(slot), _) => *self.slot_value(slot)? = Some(value),
             (None, Container::Object(id)) => self.set_member(id, &last(&operation.path), operation.name, value)?,
-            (None, _) => return Err(Fault::NoParent("path")),
+            (None, _) => return Err(OperationFault::NoParent("path")),
         }
         Ok(())
     }
 
-    fn copied(&mut self, from: &str) -> Result<Value, Fault> {
+    fn copied(&mut self, from: &str) -> Result<Value, OperationFault> {
         let container = self.container(from, "from")?;
         let Some(slot) = self.child(container, &last(from), "from")? else { return Ok(Value::Null(Null::Absent)) };
         let value = self.slot_value(slot)?.unwrap_or(Value::Null(Null::Absent));
@@ -145,7 +145,7 @@ impl<'a> Application<'a> {
         Ok(copy)
     }
 
-    fn test(&mut self, operation: &Operation) -> Result<(), Fault> {
+    fn test(&mut self, operation: &Operation) -> Result<(), OperationFault> {
         let wanted = self.value(operation.value);
         let equal = if operation.path.is_empty() {
             self.tree.equals(Value::Open(self.tree.root), wanted)?
@@ -156,10 +156,10 @@ impl<'a> Application<'a> {
                 None => matches!(wanted, Value::Null(_)),
             }
         };
-        if equal { Ok(()) } else { Err(Fault::TestFailed) }
+        if equal { Ok(()) } else { Err(OperationFault::TestFailed) }
     }
 
-    fn test_slot(&mut self, slot: Slot, wanted: Value) -> Result<bool, Fault> {
+    fn test_slot(&mut self, slot: Slot, wanted: Value) -> Result<bool, OperationFault> {
         let value = match (self.slot_value(slot)?.unwrap_or(Value::Null(Null::Absent)), wanted) {
             (Value::Null(Null::Absent), wanted) => return Ok(matches!(wanted, Value::Null(_))),
             (_, Value::Null(Null::Absent)) => return Ok(false),
@@ -176,20 +176,20 @@ impl<'a> Application<'a> {
     }
 
     /// The container that holds what `path` means, all on the way to it opened.
-    fn container(&mut self, path: &str, field: &'static str) -> Result<Container, Fault> {
-        let pointer = Pointer::new(path).ok_or(Fault::NoParent(field))?;
+    fn container(&mut self, path: &str, field: &'static str) -> Result<Container, OperationFault> {
+        let pointer = Pointer::new(path).ok_or(OperationFault::NoParent(field))?;
         let mut at = self.kind(self.tree.root);
         for part in pointer.parents() {
-            let slot = self.child(at, &part, field)?.ok_or(Fault::NoParent(field))?;
+            let slot = self.child(at, &part, field)?.ok_or(OperationFault::NoParent(field))?;
             at = match *self.slot_value(slot)? {
                 Some(Value::Open(id)) => self.kind(id),
                 Some(Value::Null(Null::Copied)) => Container::Nothing,
                 Some(value @ Value::Raw(_)) => {
-                    let id = self.tree.opened(value)?.ok_or(Fault::NoParent(field))?;
+                    let id = self.tree.opened(value)?.ok_or(OperationFault::NoParent(field))?;
                     *self.slot_value(slot)? = Some(Value::Open(id));
                     self.kind(id)
                 }
-                Some(Value::Null(_)) | None => return Err(Fault::NoParent(field)),
+                Some(Value::Null(_)) | None => return Err(OperationFault::NoParent(field)),
             };
         }
         Ok(at)
@@ -203,7 +203,7 @@ impl<'a> Application<'a> {
     }
 
     /// A member, `None` where it is not there; or an item, which must be.
-    fn child(&mut self, container: Container, part: &str, field: &'static str) -> Result<Option<Slot>, Fault> {
+    fn child(&mut self, container: Container, part: &str, field: &'static str) -> Result<Option<Slot>, OperationFault> {
         Ok(match container {
             Container::Nothing => None,
             Container::Object(id) => self.tree.member(id, part)?.map(|piece| Slot::Member(id, piece)),
@@ -211,12 +211,12 @@ impl<'a> Application<'a> {
         })
     }
 
-    fn slot_value(&mut self, slot: Slot) -> Result<&mut Option<Value>, Fault> {
+    fn slot_value(&mut self, slot: Slot) -> Result<&mut Option<Value>, OperationFault> {
         match slot {
             Slot::Item(id, index) => Ok(&mut self.tree.item_mut(id, index)?.value),
             Slot::Member(id, piece) => match self.tree.node_mut(id).piece_mut(0, piece) {
                 Some(Piece::Child(child)) => Ok(&mut child.value),
-                _ => Err(Fault::NoMember("path")),
+                _ => Err(OperationFault::NoMember("path")),
             },
         }
     }
@@ -228,8 +228,8 @@ fn last(path: &str) -> std::borrow::Cow<'_, str> {
 }
 
 /// An index below `len`; a negative one counts from there.
-fn index(part: &str, len: usize, field: &'static str) -> Result<usize, Fault> {
-    let index = pointer::index(part).ok_or(Fault::NotAnIndex(field))?;
+fn index(part: &str, len: usize, field: &'static str) -> Result<usize, OperationFault> {
+    let index = pointer::index(part).ok_or(OperationFault::NotAnIndex(field))?;
     let index = if index < 0 { index + len as i64 } else { index };
-    usize::try_from(index).ok().filter(|index| *index < len).ok_or(Fault::OutOfRange(field))
+    usize::try_from(index).ok().filter(|index| *index < len).ok_or(OperationFault::OutOfRange(field))
 }

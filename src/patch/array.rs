@@ -5,12 +5,12 @@
 //! smaller ones, so that nothing is scanned often.
 
 use super::{
-    Fault,
+    OperationFault,
     node::{Child, Children, Piece, Run},
     run::Walk,
     tree::{NodeId, Tree, Value},
 };
-use crate::wire::json::ReadError;
+use crate::wire::json::JsonReadError;
 
 #[derive(Clone, Debug)]
 pub(super) struct Array {
@@ -118,7 +118,7 @@ impl Array {
 
 impl Tree {
     /// The item at `index`, which must be there. It stands alone then.
-    pub(super) fn item_mut(&mut self, id: NodeId, index: usize) -> Result<&mut Child, Fault> {
+    pub(super) fn item_mut(&mut self, id: NodeId, index: usize) -> Result<&mut Child, OperationFault> {
         let (part, piece, before) = self.array(id).find(index);
         if let Piece::Run(run) = self.array(id).parts[part].pieces[piece] {
             let pieces = self.split_run(self.node(id).span.text, run, before)?;
@@ -133,7 +133,7 @@ impl Tree {
     }
 
     /// Inserts before item `index`, or behind the last one.
-    pub(super) fn insert_item(&mut self, id: NodeId, index: usize, value: Value) -> Result<(), Fault> {
+    pub(super) fn insert_item(&mut self, id: NodeId, index: usize, value: Value) -> Result<(), OperationFault> {
         if index < self.array(id).len && self.array(id).find(index).2 > 0 {
             self.item_mut(id, index)?;
         }
@@ -145,7 +145,7 @@ impl Tree {
     }
 
     /// Removes the item at `index`, which must be there.
-    pub(super) fn remove_item(&mut self, id: NodeId, index: usize) -> Result<(), Fault> {
+    pub(super) fn remove_item(&mut self, id: NodeId, index: usize) -> Result<(), OperationFault> {
         self.item_mut(id, index)?;
         let (part, piece, _) = self.array(id).find(index);
         self.array_mut(id).splice(part, piece..piece + 1, Vec::new());
@@ -153,7 +153,7 @@ impl Tree {
     }
 
     /// Lets every item stand alone.
-    pub(super) fn separate_items(&mut self, id: NodeId) -> Result<(), Fault> {
+    pub(super) fn separate_items(&mut self, id: NodeId) -> Result<(), OperationFault> {
         let text = self.node(id).span.text;
         let is_run = |piece: &Piece| matches!(piece, Piece::Run(_));
         if !self.node(id).all_pieces().any(is_run) {
@@ -180,7 +180,7 @@ impl Tree {
 
     /// Pieces of a run of which one item stands alone, the one behind `before` others. Those are no longer one run, so
     /// that the next scan is shorter.
-    fn split_run(&self, text: u32, run: Run, before: usize) -> Result<Vec<Piece>, ReadError> {
+    fn split_run(&self, text: u32, run: Run, before: usize) -> Result<Vec<Piece>, JsonReadError> {
         let step = ((run.end - run.start) / SPLIT).max(SMALL);
         let mut walk = Walk::of(&self.texts[text as usize], run, false);
         let mut pieces = Vec::new();

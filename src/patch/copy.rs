@@ -4,7 +4,7 @@ use bytes::Bytes;
 use bytestring::ByteString;
 
 use super::{
-    Fault,
+    OperationFault,
     node::{Child, Children, Node, Piece},
     text::{Span, Text},
     tree::{Null, Tree, Value},
@@ -57,13 +57,13 @@ impl Tree {
     /// A copy of a value, and of how many bytes it counts for, at most `left`. Where it had white space, the value
     /// itself is to become what comes second: then it has none, and can be copied often in a time that its size pays
     /// for.
-    pub(super) fn copied(&mut self, value: Value, left: usize) -> Result<(Value, Value, usize), Fault> {
+    pub(super) fn copied(&mut self, value: Value, left: usize) -> Result<(Value, Value, usize), OperationFault> {
         let measure = match value {
             Value::Null(Null::Absent) => return Ok((value, value, 0)),
             Value::Null(Null::Given | Null::Copied) => {
                 let counts = "null".len();
                 return if counts > left {
-                    Err(Fault::CopiedTooMuch)
+                    Err(OperationFault::CopiedTooMuch)
                 } else {
                     Ok((Value::Null(Null::Copied), value, counts))
                 };
@@ -71,7 +71,7 @@ impl Tree {
             Value::Raw(_) | Value::Open(_) => self.measure(value),
         };
         if measure.len > left {
-            return Err(Fault::CopiedTooMuch);
+            return Err(OperationFault::CopiedTooMuch);
         }
         if measure.blanks > 0 {
             let compact = self.compact(value)?;
@@ -150,7 +150,7 @@ impl Tree {
     }
 
     /// The same value without white space, in a text of its own.
-    fn compact(&mut self, value: Value) -> Result<Value, Fault> {
+    fn compact(&mut self, value: Value) -> Result<Value, OperationFault> {
         let mut writer = Writer::new(self);
         writer.value(value);
         let mut compact = Vec::new();

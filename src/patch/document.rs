@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::AtomicBool};
 use bytestring::ByteString;
 
 use super::{
-    Changes, Fault, Limits, Patch, PatchError,
+    Changes, OperationFault, Patch, PatchError, PatchLimits,
     apply::Application,
     difference,
     error::json_error,
@@ -72,7 +72,7 @@ impl Document {
     ///
     /// # Errors
     /// [`PatchError`] names the operation that does not apply, or the limit that the patched object is beyond.
-    pub fn patched(&self, patch: &Patch, limits: Limits) -> Result<Self, PatchError> {
+    pub fn patched(&self, patch: &Patch, limits: PatchLimits) -> Result<Self, PatchError> {
         self.patched_unless(patch, limits, None)
     }
 
@@ -83,7 +83,7 @@ impl Document {
     pub fn patched_unless(
         &self,
         patch: &Patch,
-        limits: Limits,
+        limits: PatchLimits,
         cancelled: Option<&Arc<AtomicBool>>,
     ) -> Result<Self, PatchError> {
         if patch.is_empty() {
@@ -95,8 +95,8 @@ impl Document {
         let mut application = Application::of(patch, &mut tree, limits.copied);
         for (index, operation) in patch.operations.iter().enumerate() {
             application.apply(operation).map_err(|fault| match fault {
-                Fault::NoRoom => PatchError::NoRoom,
-                Fault::Cancelled => PatchError::Cancelled,
+                OperationFault::NoRoom => PatchError::NoRoom,
+                OperationFault::Cancelled => PatchError::Cancelled,
                 fault => PatchError::Operation { index, operation: operation.label(), fault },
             })?;
         }

@@ -1,7 +1,7 @@
 //! Equality as `test` has it: scalars as they are written, objects by their members, arrays by their items.
 
 use super::{
-    Fault,
+    OperationFault,
     node::{Child, Children, Piece},
     text::Span,
     tree::{NodeId, Null, Tree, Value},
@@ -24,7 +24,7 @@ enum Compared {
 impl Tree {
     /// Is a value of the document equal to one of a patch? Containers of the document stay open, so that asking again
     /// costs what the other value is long, and not what stands in the document.
-    pub(super) fn equals(&mut self, ours: Value, other: Value) -> Result<bool, Fault> {
+    pub(super) fn equals(&mut self, ours: Value, other: Value) -> Result<bool, OperationFault> {
         let len = match other {
             Value::Raw(span) => span.len(),
             Value::Null(_) | Value::Open(_) => 0,
@@ -48,7 +48,7 @@ impl Tree {
     }
 
     /// Compares two values, large containers only until so many bytes were compared.
-    fn compare(&mut self, ours: Value, other: Value, most: usize) -> Result<Compared, Fault> {
+    fn compare(&mut self, ours: Value, other: Value, most: usize) -> Result<Compared, OperationFault> {
         let equal = match (ours, other) {
             (Value::Raw(our), Value::Raw(other)) => {
                 let by_children = self.is_container(our) && self.is_container(other);
@@ -85,7 +85,7 @@ impl Tree {
         other: NodeId,
         most: usize,
         pairs: &mut Vec<(Value, Span)>,
-    ) -> Result<bool, Fault> {
+    ) -> Result<bool, OperationFault> {
         let places: Vec<_> = match (&self.node(ours).children, &self.node(other).children) {
             (Children::Object(_), Children::Object(_)) => match self.pair_members(ours, other)? {
                 Some(places) => places,
@@ -121,7 +121,7 @@ impl Tree {
         &mut self,
         ours: NodeId,
         other: NodeId,
-    ) -> Result<Option<Vec<(usize, usize, Value, Value)>>, Fault> {
+    ) -> Result<Option<Vec<(usize, usize, Value, Value)>>, OperationFault> {
         self.index_live_members(ours)?;
         self.index_members(other)?;
         if self.live(ours).count() != self.live(other).count() {
@@ -142,7 +142,7 @@ impl Tree {
 
     /// Indexes the members of an object of the document, without those that were removed and those that another of the
     /// same name has replaced, where they are many: the next test passes over all that are left.
-    fn index_live_members(&mut self, id: NodeId) -> Result<(), Fault> {
+    fn index_live_members(&mut self, id: NodeId) -> Result<(), OperationFault> {
         self.index_members(id)?;
         let mostly_removed = 2 * self.live(id).count() < self.node(id).all_pieces().count();
         if let Children::Object(object) = &mut self.node_mut(id).children
@@ -154,7 +154,12 @@ impl Tree {
     }
 
     /// A child's value, opened and left so.
-    fn opened_in_place(&mut self, id: NodeId, (part, piece): (usize, usize), value: Value) -> Result<Value, Fault> {
+    fn opened_in_place(
+        &mut self,
+        id: NodeId,
+        (part, piece): (usize, usize),
+        value: Value,
+    ) -> Result<Value, OperationFault> {
         let Some(opened) = self.opened(value)? else { return Ok(value) };
         if let Some(Piece::Child(child)) = self.node_mut(id).piece_mut(part, piece) {
             child.value = Some(Value::Open(opened));

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::{Kind, MAX_OPERATIONS};
-use crate::wire::json::{JsonError, MAX_DEPTH, ReadError};
+use super::{MAX_OPERATIONS, OperationKind};
+use crate::wire::json::{JsonError, JsonReadError, MAX_DEPTH};
 
 /// Failure to make the patched object. It names operations by their index from 0, and repeats nothing of the object and
 /// of the values; of a path, only its beginning.
@@ -23,7 +23,7 @@ pub enum PatchError {
         /// Its kind and path.
         operation: Label,
         /// Fault of the operation.
-        fault: Fault,
+        fault: OperationFault,
     },
     /// The hook's fault.
     #[error("the patched object would have {len} bytes; the limit is {limit}")]
@@ -62,7 +62,7 @@ impl PatchError {
 
 /// Fault of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum OperationFault {
     /// A field is missing or has another type.
     #[error("{0}")]
     Malformed(&'static str),
@@ -98,24 +98,24 @@ pub enum Fault {
     Unreadable(JsonError),
 }
 
-impl From<ReadError> for Fault {
-    fn from(error: ReadError) -> Self {
+impl From<JsonReadError> for OperationFault {
+    fn from(error: JsonReadError) -> Self {
         Self::Unreadable(json_error(error, 0))
     }
 }
 
 /// The same as an error at a place; `at` is where something of another type was found.
-pub(super) fn json_error(error: ReadError, at: usize) -> JsonError {
+pub(super) fn json_error(error: JsonReadError, at: usize) -> JsonError {
     match error {
-        ReadError::Json(error) => error,
-        ReadError::Type { wanted, .. } => JsonError::new(at, wanted),
+        JsonReadError::Json(error) => error,
+        JsonReadError::Type { wanted, .. } => JsonError::new(at, wanted),
     }
 }
 
 /// Kind and path of an operation, the path cut short.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
-    kind: Option<Kind>,
+    kind: Option<OperationKind>,
     path: Option<Box<str>>,
 }
 
@@ -123,7 +123,7 @@ pub struct Label {
 const SHOWN: usize = 80;
 
 impl Label {
-    pub(super) fn new(kind: Option<Kind>, path: Option<&str>) -> Self {
+    pub(super) fn new(kind: Option<OperationKind>, path: Option<&str>) -> Self {
         let shown = |path: &str| {
             let mut shown: String = path.chars().take(SHOWN).collect();
             if shown.len() < path.len() {
@@ -137,7 +137,7 @@ impl Label {
 
 impl fmt::Display for Label {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.kind.map_or("of no known kind", Kind::as_str))?;
+        f.write_str(self.kind.map_or("of no known kind", OperationKind::as_str))?;
         match &self.path {
             // Escaped, as it goes into logs and statuses.
             Some(path) => write!(f, " {path:?}"),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::operation::{Kind, Patch};
+use super::operation::{OperationKind, Patch};
 
 /// Steps of a path that are looked at; one with more is taken for the whole object.
 const DEEPEST: usize = 64;
@@ -15,25 +15,27 @@ const STEP: char = '\0';
 
 /// The places that a patch touches, each with all that is below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Fields(BTreeSet<String>);
+pub struct TouchedFields(BTreeSet<String>);
 
 impl Patch {
     /// The places that it touches. Where that is not plain, such as by an item that is inserted into a list or counted
     /// from its end, the whole list, or the whole object.
-    pub fn fields(&self) -> Fields {
+    pub fn fields(&self) -> TouchedFields {
         let mut fields = BTreeSet::new();
         for operation in &self.operations {
-            let shifts = |kind| matches!(kind, Kind::Add | Kind::Remove | Kind::Move | Kind::Copy);
+            let shifts = |kind| {
+                matches!(kind, OperationKind::Add | OperationKind::Remove | OperationKind::Move | OperationKind::Copy)
+            };
             fields.insert(place(&operation.path, shifts(operation.kind)));
-            if matches!(operation.kind, Kind::Move | Kind::Copy) {
+            if matches!(operation.kind, OperationKind::Move | OperationKind::Copy) {
                 fields.insert(place(&operation.from, shifts(operation.kind)));
             }
         }
-        Fields(fields).bounded()
+        TouchedFields(fields).bounded()
     }
 }
 
-impl Fields {
+impl TouchedFields {
     /// Its places, or the whole object where they are very many.
     fn bounded(self) -> Self {
         if self.0.len() <= MOST && self.0.iter().map(String::len).sum::<usize>() <= MOST_BYTES {
@@ -91,7 +93,7 @@ fn place(path: &str, shifts: bool) -> String {
 mod tests {
     use super::*;
 
-    fn fields(operations: &[(&str, &str)]) -> Fields {
+    fn fields(operations: &[(&str, &str)]) -> TouchedFields {
         let operations: Vec<_> = operations
             .iter()
             .map(|(op, path)| match path.split_once(" <- ") {
@@ -128,7 +130,7 @@ mod tests {
             let (one, other) = (fields(&[one]), fields(&[("add", "/elsewhere"), other]));
             assert_eq!((one.meet(&other), other.meet(&one)), (meet, meet), "{one:?} {other:?}");
         }
-        assert!(!Fields::default().meet(&fields(&[("replace", "")])), "who touches nothing meets nobody");
+        assert!(!TouchedFields::default().meet(&fields(&[("replace", "")])), "who touches nothing meets nobody");
     }
 
     #[test]
@@ -137,7 +139,7 @@ mod tests {
             let paths: Vec<_> = (0..count).map(|n| format!("/{prefix}{n}{}", "/s".repeat(step))).collect();
             fields(&paths.iter().map(|path| ("add", &**path)).collect::<Vec<_>>())
         };
-        let whole = Fields(BTreeSet::from([String::new()]));
+        let whole = TouchedFields(BTreeSet::from([String::new()]));
         assert_eq!((places("a", MOST, 1).0.len(), places("a", MOST + 1, 1)), (MOST, whole.clone()));
         assert_eq!(places("a", MOST, 20), whole);
         let mut touched = places("a", MOST, 1);

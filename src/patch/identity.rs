@@ -11,7 +11,7 @@ use super::{
     text::Span,
     tree::{NodeId, Tree, Value},
 };
-use crate::wire::json::{Cursor, ReadError};
+use crate::wire::json::{Cursor, JsonReadError};
 
 /// A field by which an object is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,7 +143,7 @@ impl Tree {
 }
 
 /// Text at `path` in a text. Strings as they read, anything else as it is written.
-fn said_in(mut text: &str, path: &[&str]) -> Result<Option<String>, ReadError> {
+fn said_in(mut text: &str, path: &[&str]) -> Result<Option<String>, JsonReadError> {
     for part in path {
         let mut cursor = Cursor::new(text);
         if !text.starts_with('{') || !cursor.object("")? {

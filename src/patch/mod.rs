@@ -7,11 +7,11 @@
 //! recurses.
 //!
 //! ```
-//! use gatepost::{model::Rope, patch::{Document, Limits, Patch}};
+//! use gatepost::{model::Rope, patch::{Document, PatchLimits, Patch}};
 //!
 //! let object = Rope::new([r#"{"kind":"Pod","metadata":{"name":"a"}}"#.into()]);
 //! let patch = Patch::parse(r#"[{"op":"add","path":"/metadata/labels","value":{"by":"us"}}]"#.into())?;
-//! let patched = Document::new(object)?.patched(&patch, Limits::default())?;
+//! let patched = Document::new(object)?.patched(&patch, PatchLimits::default())?;
 //! let bytes = patched.rope().copy_of(0..patched.rope().len());
 //! assert_eq!(bytes, r#"{"kind":"Pod","metadata":{"name":"a","labels":{"by":"us"}}}"#);
 //! # Ok::<(), gatepost::patch::PatchError>(())
@@ -41,10 +41,10 @@ mod write;
 pub use self::{
     difference::Changes,
     document::Document,
-    error::{Fault, PatchError},
-    fields::Fields,
+    error::{OperationFault, PatchError},
+    fields::TouchedFields,
     identity::IdentityField,
-    operation::{Kind, Patch},
+    operation::{OperationKind, Patch},
 };
 
 /// Operations of one patch. kube-apiserver's limit for patches of its clients; for those of webhooks it has none.
@@ -52,7 +52,7 @@ pub const MAX_OPERATIONS: usize = 10_000;
 
 /// Limits of a patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct PatchLimits {
     /// Bytes that the `copy` operations of one patch may add together, counted as kube-apiserver does
     /// (`JSONPatchMaxCopyBytes`, for which it has no flag).
     pub copied: usize,
@@ -62,7 +62,7 @@ pub struct Limits {
     pub held: usize,
 }
 
-impl Default for Limits {
+impl Default for PatchLimits {
     /// Limits of a kube-apiserver: it copies no more, and its clients may send no larger objects. Memory has no bound.
     fn default() -> Self {
         Self { copied: 3 << 20, object: 3 << 20, held: usize::MAX }

@@ -10,13 +10,13 @@ use std::{
 };
 
 use super::{
-    Fault,
+    OperationFault,
     node::{Child, Children, Piece, Run},
     run::Walk,
     text::Span,
     tree::{NodeId, Tree},
 };
-use crate::wire::json::{ReadError, Text};
+use crate::wire::json::{JsonReadError, JsonText};
 
 #[derive(Clone, Debug)]
 pub(super) struct Object {
@@ -102,7 +102,7 @@ impl Hasher for Hashed {
 
 impl Tree {
     /// The piece of an object that is the member `key`, removed ones included. It stands alone then.
-    pub(super) fn member(&mut self, id: NodeId, key: &str) -> Result<Option<usize>, Fault> {
+    pub(super) fn member(&mut self, id: NodeId, key: &str) -> Result<Option<usize>, OperationFault> {
         if self.object(id).index.is_none() {
             let patience = PATIENCE * (self.node(id).span.len() + SMALL);
             if self.object(id).effort > patience {
@@ -127,7 +127,7 @@ impl Tree {
     }
 
     /// Looks for `key` in all runs; of several members of that name the last counts, and the others go.
-    fn take_from_runs(&mut self, id: NodeId, key: &str) -> Result<Option<usize>, Fault> {
+    fn take_from_runs(&mut self, id: NodeId, key: &str) -> Result<Option<usize>, OperationFault> {
         let mut found = None;
         let mut at = 0;
         while at < self.object(id).pieces.len() {
@@ -159,7 +159,12 @@ impl Tree {
 
     /// The parts of a run of which one is the first member with that key, and which; and how many bytes were scanned.
     #[expect(clippy::type_complexity, reason = "taken apart by the only caller")]
-    fn find_in_run(&self, text: u32, run: Run, key: &str) -> Result<(Option<(Vec<Piece>, usize)>, usize), ReadError> {
+    fn find_in_run(
+        &self,
+        text: u32,
+        run: Run,
+        key: &str,
+    ) -> Result<(Option<(Vec<Piece>, usize)>, usize), JsonReadError> {
         let mut walk = Walk::of(&self.texts[text as usize], run, true);
         let mut before: Option<Run> = None;
         let mut scanned = 0;
@@ -175,7 +180,7 @@ impl Tree {
     }
 
     /// Lets every member stand alone and notes where it is. Of several members of one name, the last counts.
-    pub(super) fn index_members(&mut self, id: NodeId) -> Result<(), Fault> {
+    pub(super) fn index_members(&mut self, id: NodeId) -> Result<(), OperationFault> {
         if self.object(id).index.is_some() {
             return Ok(());
         }
@@ -263,7 +268,7 @@ impl Tree {
     /// A key as it reads.
     pub(super) fn key(&self, key: Span) -> std::borrow::Cow<'_, str> {
         let written = self.str(key);
-        match Text::read(written, 0) {
+        match JsonText::read(written, 0) {
             Ok((text, _)) => text.plain(),
             Err(_) => written.into(),
         }

@@ -4,17 +4,17 @@ use bytes::Bytes;
 use bytestring::ByteString;
 
 use super::{
-    Fault, MAX_OPERATIONS, PatchError,
+    MAX_OPERATIONS, OperationFault, PatchError,
     error::{Label, json_error},
     node::Piece,
     pointer::Pointer,
     tree::Value,
 };
-use crate::wire::json::{Cursor, JsonError, ReadError};
+use crate::wire::json::{Cursor, JsonError, JsonReadError};
 
 /// Kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum OperationKind {
     /// Sets a member, or inserts an item.
     Add,
     /// Removes a member or item.
@@ -29,7 +29,7 @@ pub enum Kind {
     Test,
 }
 
-impl Kind {
+impl OperationKind {
     const ALL: [Self; 6] = [Self::Add, Self::Remove, Self::Replace, Self::Move, Self::Copy, Self::Test];
 
     /// As in `op`.
@@ -66,7 +66,7 @@ pub(super) enum Given {
 /// One operation, its fields there and of the right type.
 #[derive(Clone, Debug)]
 pub(super) struct Operation {
-    pub(super) kind: Kind,
+    pub(super) kind: OperationKind,
     pub(super) path: ByteString,
     /// Empty unless it moves or copies.
     pub(super) from: ByteString,
@@ -119,7 +119,7 @@ impl Patch {
 
     /// True where an operation may make the object larger than what it adds.
     pub fn copies(&self) -> bool {
-        self.operations.iter().any(|operation| operation.kind == Kind::Copy)
+        self.operations.iter().any(|operation| operation.kind == OperationKind::Copy)
     }
 
     /// The most bytes of memory that its tests take for a while, of an object of so many bytes. Every item that is
@@ -131,7 +131,7 @@ impl Patch {
         /// For a member, which has six, and its place in an index.
         const OF_MEMBERS: usize = (size_of::<Piece>() + 32) / 6 + 1;
         let containers = self.operations.iter().filter_map(|operation| match (operation.kind, operation.value) {
-            (Kind::Test, Given::Written(TextRange { start, end })) => {
+            (OperationKind::Test, Given::Written(TextRange { start, end })) => {
                 let value = &self.text[start as usize..end as usize];
                 value.starts_with(['{', '[']).then_some(value.len())
             }
@@ -184,7 +184,7 @@ impl Reader<'_> {
                     Ok(operation) => operations.push(operation),
                     Err(_) if first_fault.is_some() => {}
                     Err((operation, what)) => {
-                        let (index, fault) = (operations.len(), Fault::Malformed(what));
+                        let (index, fault) = (operations.len(), OperationFault::Malformed(what));
                         first_fault = Some(PatchError::Operation { index, operation, fault });
                     }
                 }
@@ -226,7 +226,7 @@ impl Reader<'_> {
         value: Given,
     ) -> Result<Operation, (Label, &'static str)> {
         let kind = match kind {
-            Field::Text(word) => Kind::ALL.into_iter().find(|kind| kind.as_str() == &*word),
+            Field::Text(word) => OperationKind::ALL.into_iter().find(|kind| kind.as_str() == &*word),
             Field::Missing | Field::Mistyped => None,
         };
         let path = match path {
@@ -239,7 +239,7 @@ impl Reader<'_> {
             return Err((label(None), "its `op` is none of add, remove, replace, move, copy and test"));
         };
         let from = match from {
-            _ if !matches!(kind, Kind::Move | Kind::Copy) => ByteString::new(),
+            _ if !matches!(kind, OperationKind::Move | OperationKind::Copy) => ByteString::new(),
             Field::Text(from) => from,
             Field::Missing => return Err((label(Some(kind)), "it has no `from`")),
             Field::Mistyped => return Err((label(Some(kind)), "its `from` is not a string")),
@@ -267,8 +267,8 @@ impl Reader<'_> {
         match self.cursor.string("") {
             Ok(None) => Ok(Field::Missing),
             Ok(Some(text)) => Ok(Field::Text(text.shared(self.text))),
-            Err(ReadError::Type { .. }) => Ok(Field::Mistyped),
-            Err(ReadError::Json(error)) => Err(PatchError::Undecodable(error)),
+            Err(JsonReadError::Type { .. }) => Ok(Field::Mistyped),
+            Err(JsonReadError::Json(error)) => Err(PatchError::Undecodable(error)),
         }
     }
 
@@ -281,14 +281,14 @@ impl Reader<'_> {
         Ok(Given::Written(TextRange { start: place.start as u32, end: place.end as u32 }))
     }
 
-    fn read<T>(&self, read: Result<T, ReadError>) -> Result<T, PatchError> {
+    fn read<T>(&self, read: Result<T, JsonReadError>) -> Result<T, PatchError> {
         read.map_err(|error| {
             let wanted = match error {
-                ReadError::Type { field: "the patch", .. } => {
+                JsonReadError::Type { field: "the patch", .. } => {
                     return PatchError::Undecodable(JsonError::new(0, "a list is expected"));
                 }
-                ReadError::Type { .. } => "an operation must be an object",
-                ReadError::Json(_) => "",
+                JsonReadError::Type { .. } => "an operation must be an object",
+                JsonReadError::Json(_) => "",
             };
             let error = json_error(error, self.cursor.behind());
             PatchError::Undecodable(if wanted.is_empty() { error } else { JsonError::new(error.at, wanted) })

@@ -5,7 +5,7 @@ use super::{
     text::{Span, Text},
     tree::Tree,
 };
-use crate::wire::json::{self, Cursor, ReadError};
+use crate::wire::json::{self, Cursor, JsonReadError};
 
 /// One child, as its container's text has it.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +35,7 @@ impl<'a> Walk<'a> {
     }
 
     /// The next child, with its key. The last one's value is not looked into: its end is known.
-    pub(super) fn next(&mut self) -> Result<Option<(Spot, Option<json::Text<'a>>)>, ReadError> {
+    pub(super) fn next(&mut self) -> Result<Option<(Spot, Option<json::JsonText<'a>>)>, JsonReadError> {
         if self.seen == self.run.count {
             return Ok(None);
         }

@@ -18,7 +18,7 @@ fn text(rope: &Rope) -> String {
 
 fn apply(object: &str, patch: &str) -> Result<String, PatchError> {
     let patch = Patch::parse(Bytes::copy_from_slice(patch.as_bytes()))?;
-    let patched = document(object).patched(&patch, Limits::default())?;
+    let patched = document(object).patched(&patch, PatchLimits::default())?;
     Ok(text(patched.rope()))
 }
 
@@ -36,7 +36,7 @@ fn vectors_of_the_library_hold() {
             assert_eq!(serde_json::from_str::<Value>(&result).unwrap(), expect["result"], "{}", case["id"]);
         } else if let Some(reason) = expect.get("reason") {
             assert_eq!(reason, "test failed");
-            let failed = matches!(result, Err(PatchError::Operation { fault: Fault::TestFailed, .. }));
+            let failed = matches!(result, Err(PatchError::Operation { fault: OperationFault::TestFailed, .. }));
             assert!(failed, "{}: {result:?}", case["id"]);
         }
     }
@@ -74,7 +74,7 @@ fn what_a_test_opens_is_no_more_than_it_says_beforehand() {
         let mut tree = document(&object).tree().clone();
         let before = Document::held_by(&tree);
         let mut application = apply::Application::of(&patch, &mut tree, 0);
-        assert_eq!(application.apply(&patch.operations[0]), Err(Fault::TestFailed));
+        assert_eq!(application.apply(&patch.operations[0]), Err(OperationFault::TestFailed));
         let (held, said) = (Document::held_by(&tree) - before, patch.compared(object.len()));
         assert!((1000..said).contains(&held), "{held} of {said}");
     }
@@ -109,7 +109,7 @@ fn what_opening_passes_over_is_linear_whatever_small_ones_are_opened_between() {
         ]);
     }
     let patch = patch(&operations);
-    let patched = document("{}").patched(&patch, Limits::default()).unwrap();
+    let patched = document("{}").patched(&patch, PatchLimits::default()).unwrap();
     let (scanned, bytes) = (scanned(patched.tree()), patch.size());
     assert!(scanned < 20 * bytes, "{scanned} bytes are passed over, of a patch of {bytes}");
 }
@@ -126,7 +126,7 @@ fn what_a_test_compares_is_linear_however_deep_it_is() {
         let patch = patch(&[format!(r#"{{"op":"test","path":"/x","value":{}}}"#, nested(2000, &other))]);
         let mut tree = document(&object).tree().clone();
         let applied = apply::Application::of(&patch, &mut tree, 0).apply(&patch.operations[0]);
-        assert_eq!(applied, if equal { Ok(()) } else { Err(Fault::TestFailed) });
+        assert_eq!(applied, if equal { Ok(()) } else { Err(OperationFault::TestFailed) });
         let (compared, scanned, bytes) = (tree.compared, scanned(&tree), object.len());
         assert!(compared < 12 * bytes, "{compared} bytes are compared, of {bytes}");
         assert!(scanned < 40 * bytes, "{scanned} bytes are passed over, of {bytes}");
@@ -138,7 +138,7 @@ fn members_that_stood_there_twice_are_not_passed_over_by_each_test() {
     const MEMBERS: usize = 5000;
     let object = format!("{{\"o\":{{{}\"a\":1}}}}", "\"a\":0,".repeat(MEMBERS));
     let test = r#"{"op":"test","path":"/o","value":{"a":1}}"#.to_owned();
-    let patched = document(&object).patched(&patch(&[test.clone(), test]), Limits::default()).unwrap();
+    let patched = document(&object).patched(&patch(&[test.clone(), test]), PatchLimits::default()).unwrap();
     let most = patched.tree().nodes.iter().map(|node| node.all_pieces().count()).max();
     assert!(most < Some(10), "{most:?}");
     assert!(patched.difference().is_none());
@@ -155,10 +155,10 @@ fn a_copy_that_was_written_anew_is_held() {
         r#"{"op":"add","path":"/z","value":1}"#,
     ];
     let patch = patch(&operations.map(str::to_owned));
-    let patched = document(&object).patched(&patch, Limits::default()).unwrap();
+    let patched = document(&object).patched(&patch, PatchLimits::default()).unwrap();
     assert_eq!(text(patched.rope()), r#"{"z":1}"#);
     assert!(patched.held() > 100_000, "{} bytes are held of a copy of {}", patched.held(), object.len());
-    let little = Limits { held: 64 << 10, ..Limits::default() };
+    let little = PatchLimits { held: 64 << 10, ..PatchLimits::default() };
     assert_eq!(document(&object).patched(&patch, little).unwrap_err(), PatchError::NoRoom);
 }
 
@@ -168,10 +168,10 @@ fn the_difference_is_as_long_as_it_says_at_most() {
     let object = format!(r#"{{"{key}":{{"a":[{}1]}},"b":{{"c":1}}}}"#, "0,".repeat(9_000));
     let inner = "~1~0\\\"\\n".repeat(1000);
     let operations: Vec<_> = (0..20).map(|at| format!(r#"{{"op":"remove","path":"/{inner}/a/{at}"}}"#)).collect();
-    let patched = document(&object).patched(&patch(&operations), Limits::default()).unwrap();
+    let patched = document(&object).patched(&patch(&operations), PatchLimits::default()).unwrap();
     let (size, difference) = (patched.changes().unwrap().size(), patched.difference().unwrap());
     assert!(difference.len() <= size && size < 2 * object.len(), "{} {size} {}", difference.len(), object.len());
-    let again = document(&object).patched(&Patch::parse(text(&difference).into()).unwrap(), Limits::default());
+    let again = document(&object).patched(&Patch::parse(text(&difference).into()).unwrap(), PatchLimits::default());
     assert_eq!(text(again.unwrap().rope()), text(patched.rope()));
 }
 
@@ -179,12 +179,12 @@ fn the_difference_is_as_long_as_it_says_at_most() {
 fn nothing_more_is_done_once_nobody_waits() {
     let cancelled = Some(Arc::new(true.into()));
     let patch = patch(&[r#"{"op":"add","path":"/a","value":1}"#.to_owned()]);
-    let error = document("{}").patched_unless(&patch, Limits::default(), cancelled.as_ref()).unwrap_err();
+    let error = document("{}").patched_unless(&patch, PatchLimits::default(), cancelled.as_ref()).unwrap_err();
     assert_eq!(error, PatchError::Cancelled);
     let mut tree = document("{}").tree().clone();
     let text = tree.add_text(text::Text::arrived("[]".into(), None));
     let value = tree::Value::Raw(text::Span { text, start: 0, end: 2 });
     assert!(matches!(tree.opened(value), Ok(Some(_))));
     tree.cancelled = cancelled;
-    assert_eq!(tree.opened(value), Err(Fault::Cancelled), "also within an operation");
+    assert_eq!(tree.opened(value), Err(OperationFault::Cancelled), "also within an operation");
 }

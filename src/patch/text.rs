@@ -3,7 +3,7 @@
 use bytestring::ByteString;
 
 use super::{
-    Fault,
+    OperationFault,
     outline::{Draft, Outline},
 };
 use crate::{
@@ -90,7 +90,7 @@ impl Text {
     /// other again and again would have the innermost passed over as often as it is deep. Counted for each text by itself:
     /// what is done to a small one says nothing about a large one. Says how many bytes of memory that takes, of at most
     /// `room`.
-    pub(super) fn outline_if_worthwhile(&mut self, room: usize) -> Result<usize, Fault> {
+    pub(super) fn outline_if_worthwhile(&mut self, room: usize) -> Result<usize, OperationFault> {
         let is_whole = |text: &Self| text.outline.as_ref().is_some_and(|outline| outline.is_whole);
         if self.scanned <= self.patience || is_whole(self) {
             return Ok(0);
@@ -98,7 +98,7 @@ impl Text {
         self.patience = self.scanned + PATIENCE * self.text.len();
         self.outline(Draft::within(room));
         match &self.outline {
-            Some(outline) if !outline.is_whole => Err(Fault::NoRoom),
+            Some(outline) if !outline.is_whole => Err(OperationFault::NoRoom),
             outline => Ok(outline.as_ref().map_or(0, Outline::size)),
         }
     }
@@ -116,7 +116,7 @@ mod tests {
         text.scan(PATIENCE * len);
         assert_eq!(text.outline_if_worthwhile(usize::MAX), Ok(0), "not yet");
         text.scan(1);
-        assert_eq!(text.clone().outline_if_worthwhile(1000), Err(Fault::NoRoom));
+        assert_eq!(text.clone().outline_if_worthwhile(1000), Err(OperationFault::NoRoom));
         let taken = text.outline_if_worthwhile(usize::MAX).unwrap();
         assert!(taken >= 500 * 8 && text.held() == taken, "{taken}");
         assert_eq!(text.end_of(499), Some(len as u32 - 499));

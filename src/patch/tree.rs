@@ -17,7 +17,7 @@ use std::sync::{
 };
 
 use super::{
-    Fault,
+    OperationFault,
     array::Array,
     node::{Child, Children, Node, Piece, Run, Was},
     object::Object,
@@ -25,7 +25,7 @@ use super::{
     text::{Span, Text},
     weight::Weight,
 };
-use crate::wire::json::{Cursor, ReadError};
+use crate::wire::json::{Cursor, JsonReadError};
 
 /// The number of a node.
 pub(super) type NodeId = u32;
@@ -67,7 +67,7 @@ pub(super) struct Tree {
 
 impl Tree {
     /// A tree of one text, which is one object or array, and is checked to be, unless it was.
-    pub(super) fn new(mut text: Text, is_checked: bool) -> Result<Self, ReadError> {
+    pub(super) fn new(mut text: Text, is_checked: bool) -> Result<Self, JsonReadError> {
         let (start, len) = (Cursor::new(&text.text).at(), text.text.len());
         let span = Span { text: 0, start: start as u32, end: len as u32 };
         let draft = Draft::bounded(len, if is_checked { 0 } else { span.start });
@@ -114,7 +114,7 @@ impl Tree {
 
     /// Opens the container that takes up `span`, but for white space behind it: one pass over those of its bytes that are
     /// in no container whose end is known.
-    fn open(&mut self, span: Span) -> Result<NodeId, Fault> {
+    fn open(&mut self, span: Span) -> Result<NodeId, OperationFault> {
         let room = self.weight.left();
         let outline = self.texts[span.text as usize].outline_if_worthwhile(room)?;
         self.weight.add(outline);
@@ -122,14 +122,14 @@ impl Tree {
     }
 
     /// The same; its text gets the outline that is drawn on the way.
-    fn opening(&mut self, span: Span, mut draft: Option<Draft>) -> Result<NodeId, ReadError> {
+    fn opening(&mut self, span: Span, mut draft: Option<Draft>) -> Result<NodeId, JsonReadError> {
         let text = &self.texts[span.text as usize];
         let within = &text.text[span.start as usize..span.end as usize];
         let is_object = within.starts_with('{');
         let mut cursor = Cursor::new(within);
         let entered = if is_object { cursor.object("the object") } else { cursor.array("the object") };
         if !entered? {
-            return Err(ReadError::Type { field: "the object", wanted: "an object is expected" });
+            return Err(JsonReadError::Type { field: "the object", wanted: "an object is expected" });
         }
         let step = within.len() / PIECES;
         let mut runs = Vec::new();
@@ -181,7 +181,7 @@ impl Tree {
     }
 
     /// The node of a value that is a container; a raw one is opened. `None` for anything else.
-    pub(super) fn opened(&mut self, value: Value) -> Result<Option<NodeId>, Fault> {
+    pub(super) fn opened(&mut self, value: Value) -> Result<Option<NodeId>, OperationFault> {
         Ok(match value {
             Value::Open(id) => Some(id),
             Value::Raw(span) if self.is_container(span) => {
@@ -194,9 +194,9 @@ impl Tree {
     }
 
     /// Does somebody still wait for what is being done, and is there memory for it?
-    pub(super) fn check(&self) -> Result<(), Fault> {
+    pub(super) fn check(&self) -> Result<(), OperationFault> {
         match &self.cancelled {
-            Some(cancelled) if cancelled.load(Ordering::Relaxed) => Err(Fault::Cancelled),
+            Some(cancelled) if cancelled.load(Ordering::Relaxed) => Err(OperationFault::Cancelled),
             _ => self.weight.check(),
         }
     }

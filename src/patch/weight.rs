@@ -1,6 +1,6 @@
 //! Weight: memory that an opened document takes besides its texts, counted as it grows.
 
-use super::Fault;
+use super::OperationFault;
 
 /// Bytes taken so far, and the most that may be.
 #[derive(Clone, Debug)]
@@ -31,14 +31,14 @@ impl Weight {
     }
 
     /// Counts what is about to be taken.
-    pub(super) fn take(&mut self, bytes: usize) -> Result<(), Fault> {
+    pub(super) fn take(&mut self, bytes: usize) -> Result<(), OperationFault> {
         self.add(bytes);
         self.check()
     }
 
     /// Is no more taken than may be?
-    pub(super) fn check(&self) -> Result<(), Fault> {
-        if self.taken > self.most { Err(Fault::NoRoom) } else { Ok(()) }
+    pub(super) fn check(&self) -> Result<(), OperationFault> {
+        if self.taken > self.most { Err(OperationFault::NoRoom) } else { Ok(()) }
     }
 }
 
@@ -46,7 +46,7 @@ impl Weight {
 mod tests {
     use crate::{
         model::Rope,
-        patch::{Document, Limits, Patch, PatchError},
+        patch::{Document, Patch, PatchError, PatchLimits},
     };
 
     fn document(text: &str) -> Document {
@@ -66,7 +66,7 @@ mod tests {
         {
             let document = document(&format!("{{\"a\":{object}}}"));
             let patch = patch(&[format!(r#"{{"op":"test","path":"/a","value":{value}}}"#)]);
-            let error = |held| document.patched(&patch, Limits { held, ..Limits::default() }).unwrap_err();
+            let error = |held| document.patched(&patch, PatchLimits { held, ..PatchLimits::default() }).unwrap_err();
             assert_eq!(error(64 << 10), PatchError::NoRoom);
             assert!(matches!(error(8 << 20), PatchError::Operation { .. }), "it fails for what it says");
         }
@@ -79,7 +79,7 @@ mod tests {
         let test = |n: usize| format!(r#"{{"op":"test","path":"/a/{n}/x","value":[]}}"#);
         let copy = |n: usize| format!(r#"{{"op":"copy","from":"/a","path":"/b{n}"}}"#);
         let operations: Vec<_> = (0..PARTS).map(test).chain((0..100).map(copy)).collect();
-        let patched = document(&object).patched(&patch(&operations), Limits::default()).unwrap();
+        let patched = document(&object).patched(&patch(&operations), PatchLimits::default()).unwrap();
         assert!(patched.held() < 4 << 20, "{}", patched.held());
         let object: serde_json::Value =
             serde_json::from_slice(&patched.rope().copy_of(0..patched.rope().len())).unwrap();

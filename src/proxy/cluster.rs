@@ -18,7 +18,7 @@ use super::{path::ResourcePath, requester::Account};
 use crate::{
     cel::{AccessCheck, AccessTarget, ResourceAccess, Subject},
     initialize::VERB,
-    kube::{Access, Client, Connection, KubeError},
+    kube::{KubeAccess, KubeClient, KubeError, ReloadingClient},
     telemetry::Throttle,
 };
 
@@ -50,7 +50,7 @@ pub(super) enum Unanswered {
 /// Apiserver, as the proxy itself asks it.
 #[derive(Debug)]
 pub struct Cluster {
-    connection: AsyncMutex<(Connection, Option<(Client, Instant)>)>,
+    connection: AsyncMutex<(ReloadingClient, Option<(KubeClient, Instant)>)>,
     /// Owners by the digests of their tokens. What is nobody's is not kept: made-up tokens push no others out.
     tokens: Recent<[u8; 32], Account>,
     /// Answers by the digests of account and question.
@@ -63,8 +63,8 @@ impl Cluster {
     ///
     /// # Errors
     /// Address or credentials that cannot be read.
-    pub async fn new(access: Access) -> Result<Self, KubeError> {
-        let connection = AsyncMutex::new((Connection::new(access).await?, None));
+    pub async fn new(access: KubeAccess) -> Result<Self, KubeError> {
+        let connection = AsyncMutex::new((ReloadingClient::new(access).await?, None));
         let reviews = Semaphore::new(MOST_REVIEWS);
         Ok(Self { connection, tokens: Recent::default(), rights: Recent::default(), reviews })
     }
@@ -73,7 +73,7 @@ impl Cluster {
     ///
     /// # Errors
     /// While there was never one to be had.
-    pub(super) async fn client(&self) -> Result<Client, KubeError> {
+    pub(super) async fn client(&self) -> Result<KubeClient, KubeError> {
         let mut held = self.connection.lock().await;
         let (connection, known) = &mut *held;
         if let Some((client, since)) = known

@@ -17,12 +17,12 @@ use super::{
     inspect::{Inspected, Room, asks_for_a_head, head, may_be_known},
     path::ResourcePath,
     query::Query,
-    refusal::Refusal,
+    refusal::ProxyRefusal,
     serve::{Passing, Proxy, Sent},
     warning,
 };
 use crate::{
-    kube::{Event, KubeError},
+    kube::{KubeError, WatchedChange},
     wire::object_head::ObjectHead,
 };
 
@@ -41,13 +41,13 @@ impl Proxy {
         &self,
         mut passing: Passing<'_>,
         path: &ResourcePath,
-    ) -> Result<Response<Body>, Refusal> {
+    ) -> Result<Response<Body>, ProxyRefusal> {
         let query = passing.request.uri().query().map(str::to_owned);
         let query = Query::new(query.as_deref());
         let until = passing.sent.arrived + self.patience(query);
         let is_dry_run = query.is_dry_run();
         // Before anything is stored: afterwards it is too late to say no.
-        let no_room = |_| Refusal::too_many("too many writes that wait for initializers");
+        let no_room = |_| ProxyRefusal::too_many("too many writes that wait for initializers");
         let _hold = Arc::clone(&self.holds).try_acquire_owned().map_err(no_room)?;
         passing.request.headers_mut().remove(ACCEPT_ENCODING);
         // The answer has to show the object. It is read once more in a form that does not.
@@ -63,9 +63,9 @@ impl Proxy {
             return Ok(answer);
         }
         let Inspected { answer, body, room } =
-            self.inspect(answer, &self.created, sent.share_of_writes).await.map_err(Refusal::once_stored)?;
+            self.inspect(answer, &self.created, sent.share_of_writes).await.map_err(ProxyRefusal::once_stored)?;
         // Not by the warning: an apiserver leaves warnings out where there are many.
-        let head = head(answer.headers(), &body).ok_or_else(Refusal::unknown_object)?;
+        let head = head(answer.headers(), &body).ok_or_else(ProxyRefusal::unknown_object)?;
         let is_held = is_created && head.label.is_some();
         if !is_held && !in_another_form {
             return Ok(Inspected { answer, body, room }.into_response());
@@ -78,9 +78,9 @@ impl Proxy {
         }
         let ended = timeout_at(until, self.follow(path, &mut held)).await;
         match ended {
-            Err(_) => Err(Refusal::timed_out(path, &held)),
-            Ok(Ended::Failed(result)) => Err(Refusal::verbatim(result)),
-            Ok(Ended::Deleted) => Err(Refusal::deleted(path, &held)),
+            Err(_) => Err(ProxyRefusal::timed_out(path, &held)),
+            Ok(Ended::Failed(result)) => Err(ProxyRefusal::verbatim(result)),
+            Ok(Ended::Deleted) => Err(ProxyRefusal::deleted(path, &held)),
             Ok(Ended::Completed) => self.in_form(answer, path, &held, &sent).await,
         }
     }
@@ -92,10 +92,10 @@ impl Proxy {
         path: &ResourcePath,
         held: &HeldObject,
         sent: &Sent<'_>,
-    ) -> Result<Response<Body>, Refusal> {
+    ) -> Result<Response<Body>, ProxyRefusal> {
         let accept = sent.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
         let (body, form) = self.finished(path, held, accept.unwrap_or(JSON)).await?;
-        let room = Room::of(&self.created, sent.share_of_writes, body.len()).map_err(Refusal::once_stored)?;
+        let room = Room::of(&self.created, sent.share_of_writes, body.len()).map_err(ProxyRefusal::once_stored)?;
         let headers = answer.headers_mut();
         warning::remove(headers);
         for field in [CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE] {
@@ -145,10 +145,10 @@ impl Proxy {
         while let Some(event) = watch.next().await? {
             let head = |object: Value| ObjectHead::of_json(object.to_string().as_bytes(), MARKS);
             let ended = match event {
-                Event::Changed(object) => head(object).and_then(|head| held.now(head)),
-                Event::Gone(object) => Some(held.gone(head(object))),
-                Event::Bookmark(_) => None,
-                Event::Expired => return Ok(None),
+                WatchedChange::Changed(object) => head(object).and_then(|head| held.now(head)),
+                WatchedChange::Gone(object) => Some(held.gone(head(object))),
+                WatchedChange::Bookmark(_) => None,
+                WatchedChange::Expired => return Ok(None),
             };
             if ended.is_some() {
                 return Ok(ended);
@@ -175,7 +175,7 @@ impl Proxy {
         path: &ResourcePath,
         held: &HeldObject,
         accept: &str,
-    ) -> Result<(Bytes, Option<HeaderValue>), Refusal> {
+    ) -> Result<(Bytes, Option<HeaderValue>), ProxyRefusal> {
         let at = path.collection();
         let reading = async { self.cluster.client().await?.read_as(&at, held.name(), accept).await };
         match reading.await {
@@ -190,15 +190,15 @@ impl Proxy {
                 };
                 match uid {
                     Some(uid) if uid == held.uid() => Ok((read.body, read.content_type)),
-                    Some(_) => Err(Refusal::deleted(path, held)),
-                    None => Err(Refusal::unread(path, held)),
+                    Some(_) => Err(ProxyRefusal::deleted(path, held)),
+                    None => Err(ProxyRefusal::unread(path, held)),
                 }
             }
-            Ok(read) if read.status == StatusCode::NOT_FOUND => Err(Refusal::deleted(path, held)),
-            Ok(_) => Err(Refusal::unread(path, held)),
+            Ok(read) if read.status == StatusCode::NOT_FOUND => Err(ProxyRefusal::deleted(path, held)),
+            Ok(_) => Err(ProxyRefusal::unread(path, held)),
             Err(failure) => {
                 self.cluster.failed(&failure).await;
-                Err(Refusal::unread(path, held))
+                Err(ProxyRefusal::unread(path, held))
             }
         }
     }

@@ -5,7 +5,7 @@
 use super::{
     path::ResourcePath,
     query::Query,
-    refusal::Refusal,
+    refusal::ProxyRefusal,
     serve::{Passing, Proxy},
 };
 
@@ -14,7 +14,7 @@ impl Proxy {
     ///
     /// # Errors
     /// A refusal where they cannot be rewritten, or nobody can say what the user may see.
-    pub(super) async fn filter(&self, passing: &mut Passing<'_>, path: &ResourcePath) -> Result<(), Refusal> {
+    pub(super) async fn filter(&self, passing: &mut Passing<'_>, path: &ResourcePath) -> Result<(), ProxyRefusal> {
         let sent = passing.request.uri().query().map(str::to_owned);
         let query = Query::new(sent.as_deref());
         let account = self.account(&passing.sent).await?;

@@ -11,7 +11,7 @@ use super::{
     inspect::head,
     path::ResourcePath,
     query::Query,
-    refusal::Refusal,
+    refusal::ProxyRefusal,
     serve::{Passing, Proxy, Sent},
 };
 use crate::{
@@ -30,7 +30,11 @@ struct Again {
 
 impl Proxy {
     /// Passes the request, and looks at the object in the answer.
-    pub(super) async fn get(&self, mut passing: Passing<'_>, path: &ResourcePath) -> Result<Response<Body>, Refusal> {
+    pub(super) async fn get(
+        &self,
+        mut passing: Passing<'_>,
+        path: &ResourcePath,
+    ) -> Result<Response<Body>, ProxyRefusal> {
         let query = passing.request.uri().query().map(str::to_owned);
         let query = Query::new(query.as_deref());
         if query.includes_uninitialized() {
@@ -83,7 +87,7 @@ impl Proxy {
             uid: &head.uid,
             resource_version: &head.resource_version,
         };
-        Err(Refusal::of(&hidden(how, object)))
+        Err(ProxyRefusal::of(&hidden(how, object)))
     }
 
     /// The answer to the same request, read after `before` has been found initialized, and not from a cache. It is the
@@ -94,7 +98,7 @@ impl Proxy {
         sent: &Sent<'_>,
         path: &ResourcePath,
         before: &ObjectHead,
-    ) -> Result<Response<Body>, Refusal> {
+    ) -> Result<Response<Body>, ProxyRefusal> {
         let mut request = Request::new(Body::default());
         let query = again.uri.query().map(str::to_owned);
         *request.uri_mut() = again.uri;
@@ -108,23 +112,23 @@ impl Proxy {
         let after = self.head_of(path).await?;
         match after.uid == before.uid && after.label.is_none() {
             true => Ok(answer),
-            false => Err(Refusal::replaced()),
+            false => Err(ProxyRefusal::replaced()),
         }
     }
 
     /// Head of an object whose answer does not show it: it is asked for.
-    async fn head_of(&self, path: &ResourcePath) -> Result<ObjectHead, Refusal> {
+    async fn head_of(&self, path: &ResourcePath) -> Result<ObjectHead, ProxyRefusal> {
         let name = path.name.as_deref().unwrap_or_default();
         let asking = async { self.cluster.client().await?.find_metadata(&path.collection(), name).await };
         match asking.await {
             Ok(Some(object)) => {
-                ObjectHead::of_json(object.to_string().as_bytes(), MARKS).ok_or_else(Refusal::unknown_object)
+                ObjectHead::of_json(object.to_string().as_bytes(), MARKS).ok_or_else(ProxyRefusal::unknown_object)
             }
             // It has gone since: then it is not shown either.
-            Ok(None) => Err(Refusal::not_found(path)),
+            Ok(None) => Err(ProxyRefusal::not_found(path)),
             Err(failure) => {
                 self.cluster.failed(&failure).await;
-                Err(Refusal::unavailable())
+                Err(ProxyRefusal::unavailable())
             }
         }
     }

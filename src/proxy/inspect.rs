@@ -10,7 +10,7 @@ use http::{
 use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::{body::Body, hold::MARKS, query::Query, refusal::Refusal, serve::Proxy};
+use super::{body::Body, hold::MARKS, query::Query, refusal::ProxyRefusal, serve::Proxy};
 use crate::wire::object_head::ObjectHead;
 
 /// The largest object that is inspected: more than an apiserver stores.
@@ -35,16 +35,16 @@ pub(super) struct Room {
 
 impl Room {
     /// Room for so many KiB, of all of it and of the connection's.
-    fn take(all: &Arc<Semaphore>, own: &Arc<Semaphore>, kib: usize) -> Result<Self, Refusal> {
+    fn take(all: &Arc<Semaphore>, own: &Arc<Semaphore>, kib: usize) -> Result<Self, ProxyRefusal> {
         let kib = u32::try_from(kib).unwrap_or(u32::MAX);
-        let too_many = |_| Refusal::too_many("no memory left for objects that it must look at");
+        let too_many = |_| ProxyRefusal::too_many("no memory left for objects that it must look at");
         let own = Arc::clone(own).try_acquire_many_owned(kib).map_err(too_many)?;
         let all = Arc::clone(all).try_acquire_many_owned(kib).map_err(too_many)?;
         Ok(Self { all, own })
     }
 
     /// Room for content of that length.
-    pub(super) fn of(all: &Arc<Semaphore>, own: &Arc<Semaphore>, length: usize) -> Result<Self, Refusal> {
+    pub(super) fn of(all: &Arc<Semaphore>, own: &Arc<Semaphore>, length: usize) -> Result<Self, ProxyRefusal> {
         Self::take(all, own, length.div_ceil(1024))
     }
 }
@@ -56,14 +56,14 @@ impl Proxy {
         answer: Response<Body>,
         all: &Arc<Semaphore>,
         own: &Arc<Semaphore>,
-    ) -> Result<Inspected, Refusal> {
+    ) -> Result<Inspected, ProxyRefusal> {
         let (parts, mut body) = answer.into_parts();
         let mut bytes = BytesMut::new();
         let mut room: Option<Room> = None;
         while let Some(frame) = body.frame().await {
-            let Ok(chunk) = frame.map_err(|_| Refusal::lost())?.into_data() else { continue };
+            let Ok(chunk) = frame.map_err(|_| ProxyRefusal::lost())?.into_data() else { continue };
             if bytes.len() + chunk.len() > LARGEST {
-                return Err(Refusal::too_large(LARGEST));
+                return Err(ProxyRefusal::too_large(LARGEST));
             }
             bytes.extend_from_slice(&chunk);
             let held = room.as_ref().map_or(0, |room| room.all.num_permits());

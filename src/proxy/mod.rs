@@ -49,8 +49,8 @@ mod warning;
 
 pub use self::{
     cluster::Cluster,
-    origin::Origin,
-    resources::Resources,
-    serve::{Proxy, Settings},
+    origin::RequestOrigin,
+    resources::ProxiedResources,
+    serve::{Proxy, ProxySettings},
     upstream::Upstream,
 };

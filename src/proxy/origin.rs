@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     files::{BlockingReads, Unread},
-    kube::{Access, Endpoint, KubeError},
+    kube::{ApiEndpoint, KubeAccess, KubeError},
     tls::{TlsError, files},
 };
 
@@ -21,9 +21,9 @@ const LOOK_WITHIN: Duration = Duration::from_secs(5);
 
 /// Files that say where the apiserver is, and how a proxy shows itself to it.
 #[derive(Clone, Debug)]
-pub struct Origin {
+pub struct RequestOrigin {
     /// Address and authorities.
-    pub access: Access,
+    pub access: KubeAccess,
     /// Address, where it is not the one of `access`.
     pub url: Option<String>,
     /// Certificate and key of the front proxy.
@@ -33,7 +33,7 @@ pub struct Origin {
 /// Contents of the files.
 #[derive(Clone, PartialEq)]
 struct Contents {
-    endpoint: Endpoint,
+    endpoint: ApiEndpoint,
     front_proxy: Option<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -57,7 +57,7 @@ pub enum OriginError {
 /// Upstreams of a proxy: without and with the front proxy's certificate.
 type Upstreams = (Upstream, Option<Upstream>);
 
-impl Origin {
+impl RequestOrigin {
     /// Reads the files. Blocks no longer than a while.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::{
     activity::Activity,
     place::Place,
-    refusal::Refusal,
+    refusal::ProxyRefusal,
     requester::{RemoteUser, Unnameable},
 };
 use crate::tls::{ClientChain, ServerTls};
@@ -62,13 +62,13 @@ impl Peer {
     ///
     /// # Errors
     /// A refusal where there is one, and it counts for nothing. The connection is to end, then.
-    pub(super) fn user(&self) -> Result<Option<&RemoteUser>, Refusal> {
+    pub(super) fn user(&self) -> Result<Option<&RemoteUser>, ProxyRefusal> {
         if self.certificate.as_ref().is_some_and(|certificate| !certificate.is_trusted()) {
             self.activity.retire();
             let why = "the client certificate has expired, or its authority is no longer trusted; connect again";
-            return Err(Refusal::unauthorized(why));
+            return Err(ProxyRefusal::unauthorized(why));
         }
-        self.user.as_ref().map(Option::as_ref).map_err(|why| Refusal::unauthorized(&why.to_string()))
+        self.user.as_ref().map(Option::as_ref).map_err(|why| ProxyRefusal::unauthorized(&why.to_string()))
     }
 }
 

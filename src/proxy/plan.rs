@@ -4,7 +4,7 @@ use http::{HeaderMap, Method, header::CONTENT_TYPE};
 
 use super::{
     path::{ResourcePath, Undecodable},
-    resources::Resources,
+    resources::ProxiedResources,
 };
 
 /// Content types of a server-side apply, without the encoding behind the plus.
@@ -14,7 +14,7 @@ const NOT_OBJECTS: [&str; 6] = ["attach", "exec", "log", "portforward", "proxy",
 
 /// Part of the proxy that a request needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Plan {
+pub enum ReadPlan {
     /// None: it passes untouched.
     Pass,
     /// LIST or WATCH: a label selector hides.
@@ -38,9 +38,9 @@ pub enum Unreadable {
     Method,
 }
 
-impl Plan {
+impl ReadPlan {
     /// Plan for a request. Of a resource that is opted in, only what is known to show no unfinished object passes.
-    pub fn of(method: &Method, path: &str, headers: &HeaderMap, resources: &Resources) -> Self {
+    pub fn of(method: &Method, path: &str, headers: &HeaderMap, resources: &ProxiedResources) -> Self {
         let path = match ResourcePath::parse(path) {
             Ok(Some(path)) => path,
             Ok(None) => return Self::Pass,
@@ -93,13 +93,13 @@ mod tests {
     fn plan(method: &str, path: &str, form: &'static str) -> &'static str {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(form));
-        let resources = Resources::parse(["configmaps", "widgets.example.com"]).unwrap();
-        match Plan::of(&method.parse().unwrap(), path, &headers, &resources) {
-            Plan::Pass => "pass",
-            Plan::Filter(_) => "filter",
-            Plan::Get(_) => "get",
-            Plan::Create(_) => "create",
-            Plan::Refuse(_) => "refuse",
+        let resources = ProxiedResources::parse(["configmaps", "widgets.example.com"]).unwrap();
+        match ReadPlan::of(&method.parse().unwrap(), path, &headers, &resources) {
+            ReadPlan::Pass => "pass",
+            ReadPlan::Filter(_) => "filter",
+            ReadPlan::Get(_) => "get",
+            ReadPlan::Create(_) => "create",
+            ReadPlan::Refuse(_) => "refuse",
         }
     }
 

@@ -19,14 +19,14 @@ const AGAIN: i32 = 1;
 
 /// Answer of the proxy in the apiserver's place.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Refusal {
+pub(super) struct ProxyRefusal {
     code: StatusCode,
     status: Value,
     /// Clients may send it again by themselves: nothing was done.
     repeatable: bool,
 }
 
-impl Refusal {
+impl ProxyRefusal {
     /// Refusal with that status.
     pub(super) fn of(info: &StatusInfo) -> Self {
         let code = u16::try_from(info.code).ok().and_then(|code| StatusCode::from_u16(code).ok());
@@ -228,13 +228,13 @@ impl Refusal {
     }
 }
 
-impl From<Unanswered> for Refusal {
+impl From<Unanswered> for ProxyRefusal {
     fn from(why: Unanswered) -> Self {
         Self::unanswered(why)
     }
 }
 
-impl From<SendError> for Refusal {
+impl From<SendError> for ProxyRefusal {
     fn from(error: SendError) -> Self {
         static LINES: Throttle = Throttle::new();
         if let Some(held_back) = LINES.pass() {
@@ -253,8 +253,8 @@ mod tests {
 
     use super::*;
 
-    fn named(refusal: &Refusal) -> Value {
-        let Refusal { code, status, .. } = refusal;
+    fn named(refusal: &ProxyRefusal) -> Value {
+        let ProxyRefusal { code, status, .. } = refusal;
         json!([status["kind"], status["status"], status["reason"], code.as_u16()])
     }
 
@@ -262,17 +262,21 @@ mod tests {
     fn a_result_is_returned_as_it_was_written() {
         let result =
             json!({"status": "Failure", "code": 403, "reason": "Forbidden", "message": "no", "details": {"x": 1}});
-        let refusal = Refusal::verbatim(result);
+        let refusal = ProxyRefusal::verbatim(result);
         assert_eq!(named(&refusal), json!(["Status", "Failure", "Forbidden", 403]));
         assert_eq!(refusal.status["details"], json!({"x": 1}));
         for odd in [json!({}), json!({"code": 200}), json!({"code": -1}), json!({"code": 99999}), json!(null)] {
-            assert_eq!(Refusal::verbatim(odd).code, StatusCode::INTERNAL_SERVER_ERROR);
+            assert_eq!(ProxyRefusal::verbatim(odd).code, StatusCode::INTERNAL_SERVER_ERROR);
         }
     }
 
     #[test]
     fn only_what_was_not_done_is_sent_again_by_clients() {
-        let retry = |refusal: Refusal| refusal.into_response().headers().contains_key(RETRY_AFTER);
-        assert!(retry(Refusal::too_many("many")) && !retry(Refusal::lost()) && !retry(Refusal::unavailable()));
+        let retry = |refusal: ProxyRefusal| refusal.into_response().headers().contains_key(RETRY_AFTER);
+        assert!(
+            retry(ProxyRefusal::too_many("many"))
+                && !retry(ProxyRefusal::lost())
+                && !retry(ProxyRefusal::unavailable())
+        );
     }
 }

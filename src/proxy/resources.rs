@@ -7,7 +7,7 @@ use crate::initialize::label::{Unfit, unfit};
 
 /// Resources that are opted in, by group and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Resources(BTreeSet<(String, String)>);
+pub struct ProxiedResources(BTreeSet<(String, String)>);
 
 /// Reason why resources cannot be opted in.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -20,7 +20,7 @@ pub enum ResourcesError {
     Unfit(String, &'static str),
 }
 
-impl Resources {
+impl ProxiedResources {
     /// Resources as kubectl writes them: `configmaps`, `widgets.example.com`.
     ///
     /// # Errors
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn resources_are_read_as_kubectl_writes_them() {
-        let resources = Resources::parse(["configmaps", " widgets.example.com"]).unwrap();
+        let resources = ProxiedResources::parse(["configmaps", " widgets.example.com"]).unwrap();
         let has = |path: &str| resources.has(&ResourcePath::parse(path).unwrap().unwrap());
         assert!(has("/api/v1/configmaps") && has("/apis/example.com/v2/namespaces/a/widgets/w"));
         assert!(resources.has_group("") && resources.has_group("example.com") && !resources.has_group("example"));
@@ -90,10 +90,10 @@ mod tests {
             ("a/b", "is no resource"),
             ("a.", "is no resource"),
         ] {
-            let error = Resources::parse(["configmaps", name]).unwrap_err().to_string();
+            let error = ProxiedResources::parse(["configmaps", name]).unwrap_err().to_string();
             assert!(error.contains(reason), "{name}: {error}");
         }
-        assert!(Resources::parse(["nodes.metrics.k8s.io"]).is_ok(), "another group's");
-        assert!(Resources::parse(["pods"]).is_ok(), "the configuration has to leave their spec alone");
+        assert!(ProxiedResources::parse(["nodes.metrics.k8s.io"]).is_ok(), "another group's");
+        assert!(ProxiedResources::parse(["pods"]).is_ok(), "the configuration has to leave their spec alone");
     }
 }

@@ -12,12 +12,12 @@ use super::{
     cluster::Cluster,
     fields,
     peer::Peer,
-    plan::{Plan, Unreadable},
+    plan::{ReadPlan, Unreadable},
     pool::Pool,
     query::Query,
-    refusal::Refusal,
+    refusal::ProxyRefusal,
     requester::{self, Account, RemoteUser},
-    resources::Resources,
+    resources::ProxiedResources,
     upgrade,
     upstream::Upstream,
 };
@@ -29,9 +29,9 @@ const INSPECTED_KIB: (usize, usize) = (192 << 10, 64 << 10);
 
 /// Settings of a proxy.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ProxySettings {
     /// Resources whose unfinished objects are hidden.
-    pub resources: Resources,
+    pub resources: ProxiedResources,
     /// Users that see all objects, besides those that always do.
     pub see_all: Vec<String>,
     /// Beginnings of the user agents that get 404 for a hidden object, and not 202.
@@ -45,7 +45,7 @@ pub struct Settings {
 /// Reverse proxy before an apiserver.
 #[derive(Debug)]
 pub struct Proxy {
-    pub(super) settings: Settings,
+    pub(super) settings: ProxySettings,
     pub(super) cluster: Cluster,
     /// Connections without a client certificate: a token is the only credential on them.
     plain: Pool,
@@ -78,7 +78,7 @@ pub(super) struct Sent<'a> {
 
 impl Proxy {
     /// Proxy to that apiserver, with and without the front proxy's certificate.
-    pub fn new(settings: Settings, cluster: Cluster, plain: Upstream, front_proxy: Option<Upstream>) -> Arc<Self> {
+    pub fn new(settings: ProxySettings, cluster: Cluster, plain: Upstream, front_proxy: Option<Upstream>) -> Arc<Self> {
         let holds = Arc::new(Semaphore::new(settings.most_holds));
         let (plain, front_proxy) = (Pool::new(plain), front_proxy.map(Pool::new));
         let inspected = Arc::new(Semaphore::new(INSPECTED_KIB.0));
@@ -97,27 +97,27 @@ impl Proxy {
     /// Answers a request, in whatever way.
     pub(super) async fn answer(&self, peer: &Peer, request: Request<Incoming>) -> Response<Body> {
         let under_way = peer.activity.begin();
-        let answer = self.pass(peer, request).await.unwrap_or_else(Refusal::into_response);
+        let answer = self.pass(peer, request).await.unwrap_or_else(ProxyRefusal::into_response);
         answer.map(|body| body.answering(under_way))
     }
 
-    async fn pass(&self, peer: &Peer, mut request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
+    async fn pass(&self, peer: &Peer, mut request: Request<Incoming>) -> Result<Response<Body>, ProxyRefusal> {
         let user = peer.user()?;
         if request.method() == Method::CONNECT {
-            return Err(Refusal::no_tunnel());
+            return Err(ProxyRefusal::no_tunnel());
         }
         if fields::drops_the_user(request.headers()) {
-            return Err(Refusal::bad_request("its Connection names a field that says who the user is"));
+            return Err(ProxyRefusal::bad_request("its Connection names a field that says who the user is"));
         }
         let protocol = fields::upgrade(request.headers());
         let upgrading = hyper::upgrade::on(&mut request);
         let (mut parts, body) = request.into_parts();
         fields::forward(&mut parts.headers, peer.address);
         // Only what the apiserver gets may decide: the client may have had fields removed.
-        let plan = Plan::of(&parts.method, parts.uri.path(), &parts.headers, &self.settings.resources);
-        let is_ours = matches!(plan, Plan::Filter(_) | Plan::Get(_) | Plan::Create(_));
+        let plan = ReadPlan::of(&parts.method, parts.uri.path(), &parts.headers, &self.settings.resources);
+        let is_ours = matches!(plan, ReadPlan::Filter(_) | ReadPlan::Get(_) | ReadPlan::Create(_));
         if is_ours && Query::new(parts.uri.query()).has_too_many() {
-            return Err(Refusal::bad_request("it has too many parameters"));
+            return Err(ProxyRefusal::bad_request("it has too many parameters"));
         }
         let Activity { share, share_of_writes, .. } = &*peer.activity;
         let sent = Sent { headers: parts.headers.clone(), arrived: Instant::now(), user, share, share_of_writes };
@@ -127,12 +127,12 @@ impl Proxy {
         let request = Request::from_parts(parts, Body::streamed(body));
         let mut passing = Passing { request, sent };
         match plan {
-            Plan::Pass => {}
-            Plan::Refuse(why @ Unreadable::Path) => return Err(Refusal::bad_request(&why.to_string())),
-            Plan::Refuse(why @ Unreadable::Method) => return Err(Refusal::bad_method(&why.to_string())),
-            Plan::Filter(path) => self.filter(&mut passing, &path).await?,
-            Plan::Get(path) => return self.get(passing, &path).await,
-            Plan::Create(path) => return self.create(passing, &path).await,
+            ReadPlan::Pass => {}
+            ReadPlan::Refuse(why @ Unreadable::Path) => return Err(ProxyRefusal::bad_request(&why.to_string())),
+            ReadPlan::Refuse(why @ Unreadable::Method) => return Err(ProxyRefusal::bad_method(&why.to_string())),
+            ReadPlan::Filter(path) => self.filter(&mut passing, &path).await?,
+            ReadPlan::Get(path) => return self.get(passing, &path).await,
+            ReadPlan::Create(path) => return self.create(passing, &path).await,
         }
         match protocol {
             Some(protocol) => {
@@ -148,18 +148,18 @@ impl Proxy {
         &self,
         user: Option<&RemoteUser>,
         request: Request<Body>,
-    ) -> Result<Response<Body>, Refusal> {
+    ) -> Result<Response<Body>, ProxyRefusal> {
         let mut answer = self.pool(user)?.send(request).await?;
         fields::end_to_end(answer.headers_mut());
         *answer.version_mut() = http::Version::default();
         Ok(answer)
     }
 
-    fn pool(&self, user: Option<&RemoteUser>) -> Result<&Pool, Refusal> {
+    fn pool(&self, user: Option<&RemoteUser>) -> Result<&Pool, ProxyRefusal> {
         match user {
             None => Ok(&self.plain),
             // Without it no certificates are asked for.
-            Some(_) => self.front_proxy.as_ref().ok_or_else(Refusal::unavailable),
+            Some(_) => self.front_proxy.as_ref().ok_or_else(ProxyRefusal::unavailable),
         }
     }
 
@@ -169,12 +169,12 @@ impl Proxy {
     /// # Errors
     /// A refusal where the token is nobody's, as an apiserver refuses it, and where nobody can say whose it is: the request
     /// may be one of those that must see all.
-    pub(super) async fn account(&self, sent: &Sent<'_>) -> Result<Option<Account>, Refusal> {
+    pub(super) async fn account(&self, sent: &Sent<'_>) -> Result<Option<Account>, ProxyRefusal> {
         let own = match (sent.user, requester::token(&sent.headers)) {
             (Some(user), _) => user.account().clone(),
             (None, Some(token)) => match self.cluster.owner(token).await? {
                 Some(owner) => owner,
-                None => return Err(Refusal::unauthorized("Unauthorized")),
+                None => return Err(ProxyRefusal::unauthorized("Unauthorized")),
             },
             (None, None) => return Ok(None),
         };
@@ -201,11 +201,11 @@ impl Passing<'_> {
     ///
     /// # Errors
     /// A refusal where no URL can hold them: the request must not pass with the former ones.
-    pub(super) fn set_query(&mut self, query: &str) -> Result<(), Refusal> {
+    pub(super) fn set_query(&mut self, query: &str) -> Result<(), ProxyRefusal> {
         let uri = self.request.uri();
         let target = if query.is_empty() { uri.path().to_owned() } else { format!("{}?{query}", uri.path()) };
         // Both parts are of a URL that was read, or written for one: only its length can be wrong.
-        let target = PathAndQuery::try_from(target).map_err(|_| Refusal::too_long())?;
+        let target = PathAndQuery::try_from(target).map_err(|_| ProxyRefusal::too_long())?;
         *self.request.uri_mut() = Uri::from(target);
         Ok(())
     }

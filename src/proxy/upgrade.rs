@@ -16,7 +16,7 @@ use super::{
     fields,
     place::Place,
     pool::{SendError, address_http1},
-    refusal::Refusal,
+    refusal::ProxyRefusal,
     upstream::Upstream,
 };
 
@@ -27,7 +27,7 @@ pub(super) async fn pass(
     protocol: HeaderValue,
     client: OnUpgrade,
     place: Arc<Place>,
-) -> Result<Response<Body>, Refusal> {
+) -> Result<Response<Body>, ProxyRefusal> {
     let stream = upstream.connect(true).await.map_err(SendError::Connect)?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(SendError::Lost)?;
     tokio::spawn(connection.with_upgrades());

@@ -12,7 +12,7 @@ use tokio::{
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::{
-    kube::Endpoint,
+    kube::ApiEndpoint,
     model::{Transport, hook::EndpointTls},
     tls::{self, ClientConfig, SystemRoots, TlsError},
 };
@@ -50,7 +50,7 @@ impl Upstream {
     ///
     /// # Errors
     /// What is wrong with address or certificates.
-    pub fn new(endpoint: &Endpoint, certificate: Option<(&[u8], &[u8])>) -> Result<Self, UpstreamError> {
+    pub fn new(endpoint: &ApiEndpoint, certificate: Option<(&[u8], &[u8])>) -> Result<Self, UpstreamError> {
         let address = || UpstreamError::Address(endpoint.url.clone());
         let url: Uri = endpoint.url.parse().map_err(|_| address())?;
         let plain = url.scheme_str() == Some("https") && matches!(url.path(), "" | "/") && url.query().is_none();
@@ -104,8 +104,11 @@ mod tests {
     fn an_address_has_tls_and_no_path() {
         let ca = rcgen::generate_simple_self_signed(["kubernetes".to_owned()]).unwrap().cert.pem();
         let upstream = |url: &str| {
-            let endpoint =
-                Endpoint { url: url.to_owned(), ca_pem: Some(ca.clone()), server_name: Some("kubernetes".to_owned()) };
+            let endpoint = ApiEndpoint {
+                url: url.to_owned(),
+                ca_pem: Some(ca.clone()),
+                server_name: Some("kubernetes".to_owned()),
+            };
             Upstream::new(&endpoint, None)
         };
         let authority = |url| upstream(url).map(|upstream| upstream.authority());

@@ -17,7 +17,7 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use super::{Report, Seen, Silent};
+use super::{ReplicaReport, ReplicasSeen, Silent};
 use crate::{
     model::{Transport, hook::EndpointTls},
     tls::{self, SystemRoots},
@@ -76,13 +76,13 @@ impl fmt::Display for AdminUrl {
 /// Part of the page with the replica's report.
 #[derive(Deserialize)]
 struct Page {
-    replica: Report,
+    replica: ReplicaReport,
 }
 
 /// The same, with the configuration in force.
 #[derive(Deserialize)]
 struct WholePage {
-    replica: Report,
+    replica: ReplicaReport,
     /// As any version writes it.
     #[serde(default)]
     configuration: Value,
@@ -94,7 +94,7 @@ impl AdminUrl {
     ///
     /// # Errors
     /// Failure in words.
-    pub async fn report(&self, ca: Option<&Arc<[u8]>>, within: Duration) -> Result<Report, String> {
+    pub async fn report(&self, ca: Option<&Arc<[u8]>>, within: Duration) -> Result<ReplicaReport, String> {
         Ok(self.page::<Page>(ca, within).await?.replica)
     }
 
@@ -106,7 +106,7 @@ impl AdminUrl {
         &self,
         ca: Option<&Arc<[u8]>>,
         within: Duration,
-    ) -> Result<(Report, Vec<String>), String> {
+    ) -> Result<(ReplicaReport, Vec<String>), String> {
         let WholePage { replica, configuration } = self.page(ca, within).await?;
         Ok((replica, initializers(&configuration)))
     }
@@ -164,7 +164,7 @@ fn initializers(configuration: &Value) -> Vec<String> {
 }
 
 /// Asks all of them at once. A replica counts once, also where an address is given twice or two lead to it.
-pub async fn all(places: &[AdminUrl], ca: Option<&Arc<[u8]>>, within: Duration) -> Seen {
+pub async fn all(places: &[AdminUrl], ca: Option<&Arc<[u8]>>, within: Duration) -> ReplicasSeen {
     let mut distinct: Vec<&AdminUrl> = Vec::new();
     places.iter().for_each(|place| {
         if !distinct.contains(&place) {
@@ -172,7 +172,7 @@ pub async fn all(places: &[AdminUrl], ca: Option<&Arc<[u8]>>, within: Duration) 
         }
     });
     let asked = distinct.into_iter().map(|place| async move { (place, place.report(ca, within).await) });
-    let mut seen = Seen::default();
+    let mut seen = ReplicasSeen::default();
     for (place, answer) in futures_util::future::join_all(asked).await {
         match answer {
             Ok(report) => seen.reports.push(report),

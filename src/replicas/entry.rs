@@ -8,7 +8,7 @@ use std::{
 use serde_json::Value;
 
 use super::{
-    HookReport, Report, Seen, Silent, Standing,
+    HookReport, HookStanding, ReplicaReport, ReplicasSeen, Silent,
     report::{HeldReport, Rejected},
 };
 use crate::{
@@ -22,7 +22,7 @@ pub(super) const LIVE: Duration = Duration::from_secs(30);
 /// Facts that all entries of one report share.
 #[derive(Debug)]
 pub(super) struct Shares<'a> {
-    report: &'a Report,
+    report: &'a ReplicaReport,
     /// The objects that stay; all of them, where all are being deleted.
     names: BTreeSet<&'a str>,
     /// The object that holds what belongs to none.
@@ -47,7 +47,7 @@ pub(super) struct About<'a> {
 
 impl<'a> Shares<'a> {
     /// Of this report, for these objects: the name of each, and whether it is being deleted.
-    pub(super) fn new(report: &'a Report, objects: impl Iterator<Item = (&'a str, bool)> + Clone) -> Self {
+    pub(super) fn new(report: &'a ReplicaReport, objects: impl Iterator<Item = (&'a str, bool)> + Clone) -> Self {
         let all = objects.clone().map(|(name, _)| name);
         let staying: BTreeSet<_> = objects.filter(|(_, deleted)| !deleted).map(|(name, _)| name).collect();
         let names = if staying.is_empty() { all.collect() } else { staying };
@@ -82,7 +82,7 @@ impl<'a> Shares<'a> {
         others_held.sort_by(|a, b| a.document.cmp(&b.document));
         // One whose namesake hides it may ask what the other does not.
         let unclear = report.hooks_left_out > 0 || report.stale || report.contested;
-        let used = own.iter().any(|hook| hook.state != Standing::Gone);
+        let used = own.iter().any(|hook| hook.state != HookStanding::Gone);
         Replica {
             name: report.replica.clone(),
             instance: Some(report.instance.clone()),
@@ -106,7 +106,7 @@ impl<'a> Shares<'a> {
             from_last_good: report.from_last_good.clone(),
             rejected_revision: rejected.map(|rejected| rejected.revision.clone()),
             rejected_since: rejected.map(|rejected| rejected.since.clone()),
-            draining: Some(own.iter().any(|hook| hook.state == Standing::Draining)),
+            draining: Some(own.iter().any(|hook| hook.state == HookStanding::Draining)),
             drained: Some(about.left && !used && !unclear),
             hooks: Some(own.iter().filter_map(|hook| status(hook, None)).collect()),
             others: Some(others).filter(|others| !others.is_empty()),
@@ -153,12 +153,12 @@ fn status(hook: &HookReport, configuration: Option<&str>) -> Option<HookStatus> 
         endpoint: Some(hook.endpoint.clone()),
         moves_to: hook.moves_to.clone(),
         state: match hook.state {
-            Standing::Probing => HookState::Probing,
-            Standing::Active => HookState::Active,
-            Standing::Draining => HookState::Draining,
-            Standing::Gone => HookState::Gone,
+            HookStanding::Probing => HookState::Probing,
+            HookStanding::Active => HookState::Active,
+            HookStanding::Draining => HookState::Draining,
+            HookStanding::Gone => HookState::Gone,
             // Only others' words are unknown.
-            Standing::Unknown => return None,
+            HookStanding::Unknown => return None,
         },
         since: Some(hook.since.clone()),
         reason: hook.reason.clone(),
@@ -191,7 +191,7 @@ pub(super) fn hooks(object: &Value) -> usize {
 /// A replica renews its entries one after the other. Its own state is taken from the oldest of those that are not too
 /// old, so that it is reported only once it stands in every object; the hooks of all are put together. An object with
 /// hooks that has no entry of the replica holds hooks left out.
-pub(super) fn seen(objects: &[Value], now: SystemTime) -> Seen {
+pub(super) fn seen(objects: &[Value], now: SystemTime) -> ReplicasSeen {
     let (mut replicas, mut silent) = (BTreeMap::<String, Vec<(&Value, Replica)>>::new(), Vec::new());
     for object in objects {
         for entry in entries(object) {
@@ -202,11 +202,11 @@ pub(super) fn seen(objects: &[Value], now: SystemTime) -> Seen {
         }
     }
     let reports = replicas.into_values().filter_map(|entries| report(objects, &entries, now)).collect();
-    Seen { reports, silent }
+    ReplicasSeen { reports, silent }
 }
 
 /// The whole of a replica's shares; `None` where it is dead.
-fn report(objects: &[Value], entries: &[(&Value, Replica)], now: SystemTime) -> Option<Report> {
+fn report(objects: &[Value], entries: &[(&Value, Replica)], now: SystemTime) -> Option<ReplicaReport> {
     let live = entries.iter().map(|(_, entry)| entry).filter(|entry| is_live(entry, now));
     let live: Vec<_> = live.collect();
     let oldest = live.iter().min_by(|one, other| one.renewed.cmp(&other.renewed))?;
@@ -251,7 +251,7 @@ fn report(objects: &[Value], entries: &[(&Value, Replica)], now: SystemTime) -> 
         held,
         held_left_out: 0,
     });
-    Some(Report {
+    Some(ReplicaReport {
         replica: oldest.name.clone(),
         instance: oldest.instance.clone().unwrap_or_default(),
         contested: live.iter().any(|entry| entry.contested == Some(true)),
@@ -292,10 +292,10 @@ fn hook_report(hook: &HookStatus, object: &str) -> HookReport {
         endpoint: hook.endpoint.clone().unwrap_or_default(),
         moves_to: hook.moves_to.clone(),
         state: match hook.state {
-            HookState::Probing => Standing::Probing,
-            HookState::Active => Standing::Active,
-            HookState::Draining => Standing::Draining,
-            HookState::Gone => Standing::Gone,
+            HookState::Probing => HookStanding::Probing,
+            HookState::Active => HookStanding::Active,
+            HookState::Draining => HookStanding::Draining,
+            HookState::Gone => HookStanding::Gone,
         },
         since: hook.since.clone().unwrap_or_default(),
         reason: hook.reason.clone(),

@@ -21,10 +21,10 @@ mod text;
 pub mod wait;
 
 pub use ask::AdminUrl;
-pub use objects::Objects;
+pub use objects::StatusObjects;
 pub use place::StatusPlace;
 pub use publisher::Publisher;
 pub use publishing::Publishing;
 pub use replica::{PublishStatus, Replica};
-pub use report::{HookReport, InitializerReport, Report, Standing};
-pub use wait::{Progress, Seen, Silent};
+pub use report::{HookReport, HookStanding, InitializerReport, ReplicaReport};
+pub use wait::{Progress, ReplicasSeen, Silent};

@@ -17,12 +17,12 @@ use self::{
     replica_status::ReplicaStatus,
 };
 use super::{
-    Report,
+    ReplicaReport,
     entry::{self, About, Shares},
     publisher::HEARTBEAT,
 };
 use crate::{
-    kube::{Client, Connection, KubeError},
+    kube::{KubeClient, KubeError, ReloadingClient},
     schema::status::Replica,
     source::kubernetes::configurations,
 };
@@ -34,8 +34,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The status of configuration objects: an entry of ours in each.
 #[derive(Debug)]
-pub struct Objects {
-    connection: Connection,
+pub struct StatusObjects {
+    connection: ReloadingClient,
     replica: String,
     finalizer: bool,
     /// Objects by uid.
@@ -57,9 +57,9 @@ struct ObjectState {
     written: Option<(Replica, Instant)>,
 }
 
-impl Objects {
+impl StatusObjects {
     /// Nothing is published yet.
-    pub fn new(connection: Connection, replica: &str, finalizer: bool) -> Self {
+    pub fn new(connection: ReloadingClient, replica: &str, finalizer: bool) -> Self {
         let (known, heard) = (HashMap::new(), Liveness::default());
         Self { connection, replica: replica.to_owned(), finalizer, known, heard, busy: false }
     }
@@ -73,12 +73,12 @@ impl Objects {
     ///
     /// # Errors
     /// First failure, and advice. The rest was done.
-    pub async fn publish(&mut self, report: &Report) -> Result<(), String> {
+    pub async fn publish(&mut self, report: &ReplicaReport) -> Result<(), String> {
         let late = |_| Err(format!("the apiserver took longer than {}", humantime::format_duration(PATIENCE)));
         timeout(PATIENCE, self.turn(report)).await.unwrap_or_else(late)
     }
 
-    async fn turn(&mut self, report: &Report) -> Result<(), String> {
+    async fn turn(&mut self, report: &ReplicaReport) -> Result<(), String> {
         let client = self.connection.client().await.map_err(|error| error_chain(&error))?;
         let listed = client.list(&configurations()).await;
         let objects = listed.map_err(|error| self.failed(&error))?.items;
@@ -105,11 +105,11 @@ impl Objects {
 
     async fn tend(
         &mut self,
-        client: &Client,
+        client: &KubeClient,
         object: &Value,
         head: &Head<'_>,
         shares: &Shares<'_>,
-        report: &Report,
+        report: &ReplicaReport,
     ) -> Result<(), String> {
         let finalized = match self.finalizer && !head.deleted && entry::hooks(object) > 0 && !head.is_held() {
             true => hold(client, head).await,
@@ -138,7 +138,7 @@ impl Objects {
     }
 
     /// Entry for this object.
-    fn entry(&mut self, head: &Head<'_>, shares: &Shares<'_>, report: &Report) -> Replica {
+    fn entry(&mut self, head: &Head<'_>, shares: &Shares<'_>, report: &ReplicaReport) -> Replica {
         let revision = head.revision.parse().unwrap_or(u64::MAX);
         let fresh = || ObjectState {
             name: head.name.to_owned(),
@@ -161,7 +161,7 @@ impl Objects {
     /// Writes it, where it says something new or is due; true where it did.
     async fn write(
         &mut self,
-        client: &Client,
+        client: &KubeClient,
         object: &Value,
         head: &Head<'_>,
         own: &Replica,
@@ -179,7 +179,7 @@ impl Objects {
         Ok(true)
     }
 
-    async fn forget_the_dead(&self, client: &Client, object: &Value, head: &Head<'_>) -> Result<(), KubeError> {
+    async fn forget_the_dead(&self, client: &KubeClient, object: &Value, head: &Head<'_>) -> Result<(), KubeError> {
         for entry in entry::entries(object).flatten() {
             if self.heard.is_forgotten(&entry.name) {
                 apply(client, &manager(&entry.name), head.name, &json!({})).await?;

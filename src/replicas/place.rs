@@ -1,9 +1,9 @@
 //! StatusPlace: place of replicas' reports, as the flags give it.
 
-use super::{Objects, Publisher, Replica, publisher::LeaseKey};
+use super::{Publisher, Replica, StatusObjects, publisher::LeaseKey};
 use crate::{
-    etcd::{Access, Client},
-    kube::{self, Connection},
+    etcd::{EtcdAccess, EtcdClient},
+    kube::{self, ReloadingClient},
     source::{EtcdLocation, ReadError},
 };
 
@@ -16,14 +16,14 @@ pub enum StatusPlace {
     /// In etcd: a key for each, `<prefix><name>`, gone when the replica is.
     Etcd {
         /// The cluster, and as whom it is asked.
-        access: Access,
+        access: EtcdAccess,
         /// Prefix of the keys.
         prefix: String,
     },
     /// In a cluster: the status of each configuration object.
     Kubernetes {
         /// The apiserver, and as whom it is asked.
-        access: kube::Access,
+        access: kube::KubeAccess,
         /// Are objects that hold hooks kept, when they are deleted, until the hooks have drained?
         finalizer: bool,
     },
@@ -60,11 +60,11 @@ impl StatusPlace {
         Ok(match self {
             Self::Nowhere => Publisher::Nowhere,
             Self::Etcd { access, prefix } => {
-                Publisher::Etcd(LeaseKey::new(&Client::open(access).await?, prefix, replica))
+                Publisher::Etcd(LeaseKey::new(&EtcdClient::open(access).await?, prefix, replica))
             }
             Self::Kubernetes { access, finalizer } => {
-                let connection = Connection::new(access.clone()).await?;
-                Publisher::Kubernetes(Box::new(Objects::new(connection, replica.name(), *finalizer)))
+                let connection = ReloadingClient::new(access.clone()).await?;
+                Publisher::Kubernetes(Box::new(StatusObjects::new(connection, replica.name(), *finalizer)))
             }
         })
     }
@@ -79,7 +79,7 @@ mod tests {
         let beside = |prefix: &str| {
             let prefix_of_configuration = "/gatepost/config/".to_owned();
             StatusPlace::beside(
-                EtcdLocation { access: Access::default(), prefix: prefix_of_configuration, files: None },
+                EtcdLocation { access: EtcdAccess::default(), prefix: prefix_of_configuration, files: None },
                 prefix,
             )
         };

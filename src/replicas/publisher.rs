@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Objects, Replica, Report};
-use crate::etcd::{Client, EtcdError};
+use super::{Replica, ReplicaReport, StatusObjects};
+use crate::etcd::{EtcdClient, EtcdError};
 
 /// A replica that says nothing for so long is taken to be dead. One that cannot reach etcd, where its configuration
 /// comes from, refuses every review long before that.
@@ -23,7 +23,7 @@ pub enum Publisher {
     /// As a key of etcd, under a lease.
     Etcd(LeaseKey),
     /// In the status of configuration objects.
-    Kubernetes(Box<Objects>),
+    Kubernetes(Box<StatusObjects>),
 }
 
 impl Publisher {
@@ -65,7 +65,7 @@ impl Publisher {
     ///
     /// # Errors
     /// Message with the cause and what to do; the report may not be readable there.
-    pub async fn publish(&mut self, report: &Report) -> Result<(), String> {
+    pub async fn publish(&mut self, report: &ReplicaReport) -> Result<(), String> {
         match self {
             Self::Nowhere => Ok(()),
             Self::Etcd(etcd) => etcd.publish(report.clone()).await,
@@ -100,7 +100,7 @@ impl Publisher {
 /// A key of etcd that is there while its replica lives.
 #[derive(Debug)]
 pub struct LeaseKey {
-    client: Client,
+    client: EtcdClient,
     key: String,
     lease: Option<i64>,
     /// Put by us at least once.
@@ -111,12 +111,12 @@ pub struct LeaseKey {
 
 impl LeaseKey {
     /// The key `<prefix><replica>`; nothing is put yet.
-    pub fn new(client: &Client, prefix: &str, replica: &Replica) -> Self {
+    pub fn new(client: &EtcdClient, prefix: &str, replica: &Replica) -> Self {
         let key = format!("{prefix}{}", replica.name());
         Self { client: client.within(PATIENCE), key, lease: None, ours: false, contested: false }
     }
 
-    async fn publish(&mut self, mut report: Report) -> Result<(), String> {
+    async fn publish(&mut self, mut report: ReplicaReport) -> Result<(), String> {
         self.contested = self.is_contested(&report).await.map_err(|error| error_chain(&error))?;
         report.contested = self.contested;
         let value = serde_json::to_vec(&report).map_err(|error| error.to_string())?;
@@ -131,10 +131,12 @@ impl LeaseKey {
     }
 
     /// Our own report may be overwritten by a namesake, never by a dead replica.
-    async fn is_contested(&self, own: &Report) -> Result<bool, EtcdError> {
+    async fn is_contested(&self, own: &ReplicaReport) -> Result<bool, EtcdError> {
         let found = self.client.get_prefix(&self.key).await?;
         let found = found.pairs.iter().find(|pair| pair.key == self.key.as_bytes());
-        let Some(Ok(found)) = found.map(|pair| serde_json::from_slice::<Report>(&pair.value)) else { return Ok(false) };
+        let Some(Ok(found)) = found.map(|pair| serde_json::from_slice::<ReplicaReport>(&pair.value)) else {
+            return Ok(false);
+        };
         Ok(self.ours && found.instance != own.instance)
     }
 

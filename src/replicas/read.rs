@@ -2,9 +2,9 @@
 
 use std::time::SystemTime;
 
-use super::{Report, Seen, Silent, entry, objects::error_chain};
+use super::{ReplicaReport, ReplicasSeen, Silent, entry, objects::error_chain};
 use crate::{
-    etcd::{Client, EtcdError},
+    etcd::{EtcdClient, EtcdError},
     kube,
     source::kubernetes::configurations,
 };
@@ -13,8 +13,8 @@ use crate::{
 ///
 /// # Errors
 /// [`EtcdError`] of the read.
-pub async fn all(client: &Client, prefix: &str) -> Result<Seen, EtcdError> {
-    let mut seen = Seen::default();
+pub async fn all(client: &EtcdClient, prefix: &str) -> Result<ReplicasSeen, EtcdError> {
+    let mut seen = ReplicasSeen::default();
     for pair in client.get_prefix(prefix).await?.pairs {
         match serde_json::from_slice(&pair.value) {
             Ok(report) => seen.reports.push(report),
@@ -24,7 +24,7 @@ pub async fn all(client: &Client, prefix: &str) -> Result<Seen, EtcdError> {
             }),
         }
     }
-    seen.reports.sort_by(|one: &Report, other| one.replica.cmp(&other.replica));
+    seen.reports.sort_by(|one: &ReplicaReport, other| one.replica.cmp(&other.replica));
     Ok(seen)
 }
 
@@ -32,7 +32,7 @@ pub async fn all(client: &Client, prefix: &str) -> Result<Seen, EtcdError> {
 ///
 /// # Errors
 /// Message with the cause and, without any object, what to do.
-pub async fn objects(client: &kube::Client, now: SystemTime) -> Result<Seen, String> {
+pub async fn objects(client: &kube::KubeClient, now: SystemTime) -> Result<ReplicasSeen, String> {
     let objects = client.list(&configurations()).await.map_err(|error| error_chain(&error))?.items;
     match objects.is_empty() {
         true => {

@@ -6,7 +6,7 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use super::Report;
+use super::ReplicaReport;
 use crate::live::Current;
 
 /// Most causes that are logged until publishing succeeds again.
@@ -56,8 +56,8 @@ impl Replica {
     }
 
     /// Report of the present state, of at most so many hooks.
-    pub fn report(&self, current: &Current, most_hooks: usize) -> Report {
-        Report::of(current, self, (Instant::now(), SystemTime::now()), most_hooks)
+    pub fn report(&self, current: &Current, most_hooks: usize) -> ReplicaReport {
+        ReplicaReport::of(current, self, (Instant::now(), SystemTime::now()), most_hooks)
     }
 
     /// Progress of publishing.

@@ -14,7 +14,7 @@ use crate::{
     live::{Current, Generation, LiveHook, Rejection, RetiredHook, Rotation, attendance},
     model::{FailurePolicy, Revision},
     schema::status::{BypassInForce, CallFailures, CallsInVain, OpenGlass},
-    telemetry::{Attendance, RecentFailures, RecentInVain},
+    telemetry::{Attendance, RecentHookFailures, RecentInVain},
 };
 
 /// Most problems of a rejected configuration; `/configz` has all of them.
@@ -25,7 +25,7 @@ const MOST_INITIALIZERS: usize = 64;
 /// Report of one replica. Times are RFC 3339, in its own clock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
+pub struct ReplicaReport {
     /// The replica's name.
     pub replica: String,
     /// Identity of this run among all others, also those of the same name.
@@ -163,7 +163,7 @@ pub struct ReadFailed {
 
 /// State of a hook, for readers of reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Standing {
+pub enum HookStanding {
     /// Not asked before a probe has passed.
     Probing,
     /// Asked.
@@ -193,7 +193,7 @@ pub struct HookReport {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moves_to: Option<String>,
     /// State of the hook.
-    pub state: Standing,
+    pub state: HookStanding,
     /// Since when.
     pub since: String,
     /// Reason for the state, where that is not plain.
@@ -213,7 +213,7 @@ pub struct HookReport {
     pub in_vain: Option<CallsInVain>,
 }
 
-impl Report {
+impl ReplicaReport {
     /// Report at this time, of at most so many hooks.
     pub fn of(current: &Current, replica: &Replica, (now, clock): (Instant, SystemTime), most_hooks: usize) -> Self {
         // In this order: a state loaded later is as new as those reported before it, and a hook that has left the
@@ -309,7 +309,7 @@ fn in_force(generation: &Generation, index: u32, live: &LiveHook, now: Instant) 
     }
 }
 
-fn call_failures(failures: &RecentFailures) -> CallFailures {
+fn call_failures(failures: &RecentHookFailures) -> CallFailures {
     CallFailures {
         failed: failures.failed,
         calls: failures.calls,
@@ -336,12 +336,12 @@ fn gone(retired: &RetiredHook) -> HookReport {
     }
 }
 
-fn standing(rotation: &Rotation) -> Standing {
+fn standing(rotation: &Rotation) -> HookStanding {
     match rotation {
-        Rotation::Probing { .. } => Standing::Probing,
-        Rotation::Active { .. } => Standing::Active,
-        Rotation::Draining { .. } => Standing::Draining,
-        Rotation::Gone { .. } => Standing::Gone,
+        Rotation::Probing { .. } => HookStanding::Probing,
+        Rotation::Active { .. } => HookStanding::Active,
+        Rotation::Draining { .. } => HookStanding::Draining,
+        Rotation::Gone { .. } => HookStanding::Gone,
     }
 }
 

@@ -1,13 +1,13 @@
 //! Wait: conclusions from the reports of all replicas. Pure.
 
-use super::{HookReport, Report, Standing};
+use super::{HookReport, HookStanding, ReplicaReport};
 use crate::model::Revision;
 
 /// State of the replicas at one time.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Seen {
+pub struct ReplicasSeen {
     /// The live ones, by name.
-    pub reports: Vec<Report>,
+    pub reports: Vec<ReplicaReport>,
     /// Places that were asked and did not answer. Whoever is asked by address is expected to be alive.
     pub silent: Vec<Silent>,
 }
@@ -33,7 +33,7 @@ pub enum Progress {
 }
 
 /// Have all live replicas, at least `expect` of them, what `wanted` is the name of?
-pub fn adopted(seen: &Seen, wanted: &Revision, expect: usize) -> Progress {
+pub fn adopted(seen: &ReplicasSeen, wanted: &Revision, expect: usize) -> Progress {
     let mut missing = absent(seen, expect);
     for report in &seen.reports {
         match stance(report, wanted) {
@@ -56,7 +56,7 @@ enum Stance {
     Never(String),
 }
 
-fn stance(report: &Report, wanted: &Revision) -> Stance {
+fn stance(report: &ReplicaReport, wanted: &Revision) -> Stance {
     let (name, at) = (&report.replica, &report.revision);
     let in_force = report.in_force(wanted);
     if in_force.as_ref().is_some_and(|own| own.holds(wanted)) {
@@ -92,7 +92,7 @@ fn stance(report: &Report, wanted: &Revision) -> Stance {
 
 /// May the endpoint of `hook` (a name, an id, or an endpoint) be switched off, as far as all live replicas, at least
 /// `expect` of them, are concerned?
-pub fn drained(seen: &Seen, hook: &str, expect: usize) -> Progress {
+pub fn drained(seen: &ReplicasSeen, hook: &str, expect: usize) -> Progress {
     let mut missing = absent(seen, expect);
     let mut known = Vec::new();
     for report in &seen.reports {
@@ -106,9 +106,9 @@ pub fn drained(seen: &Seen, hook: &str, expect: usize) -> Progress {
         for one in report.hooks.iter().filter(|one| is(one, hook)) {
             known.push(one);
             match one.state {
-                Standing::Gone => {}
-                Standing::Draining => missing.push(format!("draining on {name} since {}", one.since)),
-                Standing::Probing | Standing::Active | Standing::Unknown => {
+                HookStanding::Gone => {}
+                HookStanding::Draining => missing.push(format!("draining on {name} since {}", one.since)),
+                HookStanding::Probing | HookStanding::Active | HookStanding::Unknown => {
                     let (configuration, state) = (&one.configuration, one.state);
                     missing.push(format!(
                         "still configured in {configuration} as {name} sees it ({state:?}): remove it first"
@@ -142,9 +142,9 @@ fn leads_to(hook: &HookReport, endpoint: &str) -> bool {
 }
 
 /// Another hook that is asked at an endpoint of the one that is gone.
-fn shared(seen: &Seen, hook: &str, gone: &[&HookReport]) -> Option<String> {
+fn shared(seen: &ReplicasSeen, hook: &str, gone: &[&HookReport]) -> Option<String> {
     for report in &seen.reports {
-        let others = report.hooks.iter().filter(|other| other.state != Standing::Gone && !is(other, hook));
+        let others = report.hooks.iter().filter(|other| other.state != HookStanding::Gone && !is(other, hook));
         for other in others {
             if let Some(gone) = gone.iter().find(|gone| leads_to(other, &gone.endpoint)) {
                 let (endpoint, name, replica) = (&gone.endpoint, &other.name, &report.replica);
@@ -156,7 +156,7 @@ fn shared(seen: &Seen, hook: &str, gone: &[&HookReport]) -> Option<String> {
 }
 
 /// Replicas that should be there and are not.
-fn absent(seen: &Seen, expect: usize) -> Vec<String> {
+fn absent(seen: &ReplicasSeen, expect: usize) -> Vec<String> {
     let mut absent: Vec<_> =
         seen.silent.iter().map(|silent| format!("no answer from {}: {}", silent.place, silent.why)).collect();
     let twins = seen.reports.iter().filter(|report| report.contested);
@@ -174,7 +174,7 @@ fn absent(seen: &Seen, expect: usize) -> Vec<String> {
     absent
 }
 
-fn names(reports: &[Report]) -> String {
+fn names(reports: &[ReplicaReport]) -> String {
     reports.iter().map(|report| &*report.replica).collect::<Vec<_>>().join(", ")
 }
 

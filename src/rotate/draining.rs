@@ -11,7 +11,7 @@ use tokio::{runtime::Handle, time::Instant};
 
 use crate::{
     hooks::Channel,
-    live::{Event, Generation, LiveHook, RetiredHook, Rotation},
+    live::{Generation, LiveHook, RetiredHook, Rotation, RotationEvent},
     model::Endpoint,
     snapshot::Snapshot,
 };
@@ -93,7 +93,7 @@ impl Drain {
             if is_there(&live.hook.id, live.target.endpoint()) {
                 continue;
             }
-            if let Some(rotation) = live.rotation.after(Event::Removed, now) {
+            if let Some(rotation) = live.rotation.after(RotationEvent::Removed, now) {
                 self.leaves(retired(old, index, live, rotation), old.number, new.number);
             }
         }
@@ -138,9 +138,9 @@ impl Drain {
         let now = Instant::now();
         let ended = self.leaving.extract_if(.., |leaving| oldest > leaving.last || leaving.until <= now);
         for Leaving { retired, last, .. } in ended.collect::<Vec<_>>() {
-            let event = if oldest > last { Event::Drained } else { Event::GivenUp };
+            let event = if oldest > last { RotationEvent::Drained } else { RotationEvent::GivenUp };
             match event {
-                Event::Drained => tracing::info!(hook = %retired.hook.name, "hook drained"),
+                RotationEvent::Drained => tracing::info!(hook = %retired.hook.name, "hook drained"),
                 _ => {
                     tracing::warn!(hook = %retired.hook.name, after = ?self.bound, "hook has not drained in time; \
                                                                                     given up");

@@ -35,8 +35,8 @@ use super::{
     NO_PAUSE, Note, Pause, ReadFile,
     document::{
         Documents,
-        kind::Kind,
-        node::{Node, Report},
+        kind::DocumentKind,
+        node::{Node, ProblemReport},
         problem::{Problem, quoted},
         unique_names::{UniqueNames, first_use},
         value::Value,
@@ -57,7 +57,7 @@ pub(crate) struct Checked {
 
 /// Everything that is wrong with these files, and between them.
 pub(super) fn problems<'a>(files: impl Iterator<Item = (&'a str, &'a Documents)>, read: ReadFile<'_>) -> Vec<Problem> {
-    let report = Report::default();
+    let report = ProblemReport::default();
     let (mut checked, mut used) = (Checked::default(), UniqueNames::default());
     files.for_each(|(name, documents)| checked.add(name, documents, read, &report, &mut used, NO_PAUSE));
     report.into_problems()
@@ -70,7 +70,7 @@ impl Checked {
         file: &str,
         documents: &Documents,
         read: ReadFile<'_>,
-        report: &Report,
+        report: &ProblemReport,
         used: &mut UniqueNames,
         pause: Pause<'_>,
     ) {
@@ -89,18 +89,18 @@ impl Checked {
                 _ => used.unclear = true,
             }
             match kind {
-                Kind::Configuration => {
+                DocumentKind::Configuration => {
                     self.configurations.extend(configuration::check(document, read, used).map(Arc::new));
                 }
-                Kind::Webhooks(_) if webhooks::is_our_own(document) => webhooks::refuse_our_own(document),
-                Kind::Webhooks(hook_type) => {
+                DocumentKind::Webhooks(_) if webhooks::is_our_own(document) => webhooks::refuse_our_own(document),
+                DocumentKind::Webhooks(hook_type) => {
                     self.configurations.extend(webhooks::check(document, hook_type, read).map(Arc::new));
                 }
-                Kind::BreakGlass => {
+                DocumentKind::BreakGlass => {
                     let glass = break_glass::check(document);
                     self.glasses.extend(glass.map(|glass| (glass, document.key("hooks").place())));
                 }
-                Kind::Namespace => self.namespaces.extend(namespace::check(document)),
+                DocumentKind::Namespace => self.namespaces.extend(namespace::check(document)),
             }
         });
     }
@@ -152,10 +152,10 @@ fn names_of_no_hook(checked: &Checked) -> Vec<Note> {
 }
 
 /// Kind of a document: an item of a typed list may leave it to the list, and may not name another.
-fn kind_of(document: &Node<'_>, listed: Option<Kind>) -> Option<Kind> {
-    let Some(kind) = listed else { return Kind::of(document) };
+fn kind_of(document: &Node<'_>, listed: Option<DocumentKind>) -> Option<DocumentKind> {
+    let Some(kind) = listed else { return DocumentKind::of(document) };
     let says = document.key("apiVersion").present() || document.key("kind").present();
-    if says && Kind::of(document)? != kind {
+    if says && DocumentKind::of(document)? != kind {
         document.key("kind").problem(
             "is not what the list says its items are",
             "so one of them is wrong",
@@ -168,11 +168,11 @@ fn kind_of(document: &Node<'_>, listed: Option<Kind>) -> Option<Kind> {
 
 /// Checks one document that must be one of Kubernetes' two webhook configurations.
 pub(super) fn webhook_configuration(name: &str, document: &Value) -> Result<Configuration, Vec<Problem>> {
-    let report = Report::default();
+    let report = ProblemReport::default();
     let at = Node::document(document, name, None, &report);
     let no_file: ReadFile<'_> = &|_| Err(std::io::ErrorKind::NotFound.into());
-    let configuration = match Kind::of(&at) {
-        Some(Kind::Webhooks(hook_type)) => webhooks::check(&at, hook_type, no_file),
+    let configuration = match DocumentKind::of(&at) {
+        Some(DocumentKind::Webhooks(hook_type)) => webhooks::check(&at, hook_type, no_file),
         Some(_) => {
             at.key("kind").problem(
                 "is not a webhook configuration",

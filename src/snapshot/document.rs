@@ -12,8 +12,8 @@ pub(crate) mod value;
 use std::{collections::BTreeSet, io};
 
 use self::{
-    kind::Kind,
-    node::{Node, Report},
+    kind::DocumentKind,
+    node::{Node, ProblemReport},
     problem::Problem,
     value::Value,
 };
@@ -120,7 +120,7 @@ impl Documents {
     }
 
     /// Reports what could not be read, and a file that says nothing: it may be empty because it is being written.
-    pub(super) fn report(&self, file: &str, report: &Report) {
+    pub(super) fn report(&self, file: &str, report: &ProblemReport) {
         if self.values.is_empty() && self.unreadable.is_empty() {
             report.add(Problem::nothing_written(file, "holds no document"));
         }
@@ -132,14 +132,19 @@ impl Documents {
 
     /// Each document at its place, the items of a list each as a document of its own: of a `v1` List, as kubectl
     /// prints several objects, or of a typed one, whose kind the items then need not repeat.
-    pub(super) fn each(&self, file: &str, report: &Report, mut visit: impl FnMut(&Node<'_>, Option<Kind>)) {
+    pub(super) fn each(
+        &self,
+        file: &str,
+        report: &ProblemReport,
+        mut visit: impl FnMut(&Node<'_>, Option<DocumentKind>),
+    ) {
         let several = self.values.len() > 1;
         for (index, document) in self.values.iter().enumerate() {
             let root = Node::document(document, file, several.then_some(index), report);
             if self.doubled {
                 no_key_twice(&root);
             }
-            let listed = Kind::listed(document);
+            let listed = DocumentKind::listed(document);
             if listed.is_some() || is_list(document) {
                 root.is_map_of(&["apiVersion", "kind", "metadata", "items"]);
                 let items = root.key("items");

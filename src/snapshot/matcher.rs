@@ -1,6 +1,6 @@
 //! Matcher: which hooks mean this request, at a cost that does not grow with the hooks that do not.
 //!
-//! The [`Index`] only nominates. [`Request::seen_by`] decides, so neither a hash collision nor a rule filed under "any"
+//! The [`Index`] only nominates. [`MatchedRequest::seen_by`] decides, so neither a hash collision nor a rule filed under "any"
 //! to save room can make a wrong match.
 
 pub(crate) mod exempt;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use self::{
     index::Index,
-    matched::{HookSet, Matched, Request},
+    matched::{HookSet, Matched, MatchedRequest},
 };
 use crate::model::{Hook, Review, Served};
 
@@ -42,7 +42,7 @@ impl Matcher {
         if exempt::is_virtual(review) || exempt::is_ours(review) {
             return;
         }
-        let request = Request::of(review, served);
+        let request = MatchedRequest::of(review, served);
         self.index.nominate(&request.made, |hook, rule| consider(hooks, &request, hook, rule, out));
         if let Some(sent) = &request.sent {
             self.index.nominate(sent, |hook, rule| consider(hooks, &request, hook, rule, out));
@@ -56,7 +56,7 @@ impl Matcher {
 }
 
 /// Adds the hook where its rule sees the request and nothing better is known of it yet.
-fn consider(hooks: &[Arc<Hook>], request: &Request<'_>, hook: u32, rule: u32, out: &mut HookSet) {
+fn consider(hooks: &[Arc<Hook>], request: &MatchedRequest<'_>, hook: u32, rule: u32, out: &mut HookSet) {
     /// Entries scanned for the hook, from the end; among more, it may stand twice until duplicates are removed.
     const FEW: usize = 32;
     let few = out.len().saturating_sub(FEW);

@@ -30,7 +30,7 @@ use self::{
     check::{Checked, identity::Identities},
     document::{
         dialect::Dialect,
-        node::{Node, Report},
+        node::{Node, ProblemReport},
         value::Value,
     },
     matcher::{Matcher, PreviousIndex},
@@ -48,7 +48,7 @@ pub use self::{
     document::{note::Note, problem::Problem, spelling::nearest_words},
     matcher::{
         exempt::{Eligibility, exempt_resources},
-        matched::{HookSet, How, Matched, Wanted},
+        matched::{HookSet, How, Matched, WantedVersion},
     },
     reload::{
         checked_file::CheckedFile,
@@ -141,7 +141,7 @@ pub fn load(files: &[SourceFile], read: ReadFile<'_>) -> Result<Snapshot, Vec<Pr
 /// # Errors
 /// Every problem that there is.
 pub fn checked_selector(name: &str, selector: &serde_json::Value) -> Result<Selector, Vec<Problem>> {
-    let (value, report) = (Value::from(selector), Report::default());
+    let (value, report) = (Value::from(selector), ProblemReport::default());
     let compiled = check::selector::check(&Node::document(&value, name, None, &report), Dialect::Kubernetes);
     match report.into_problems() {
         none if none.is_empty() => Ok(compiled),

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{Contents, READ_DEADLINE, ReadError, references};
 use crate::{
-    etcd::{Access, Client, EtcdError, Glance, Ranged},
+    etcd::{EtcdAccess, EtcdClient, EtcdError, Glance, Ranged},
     files::BlockingReads,
     snapshot::{Note, SourceFile},
 };
@@ -15,7 +15,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtcdLocation {
     /// The cluster, and as whom it is asked.
-    pub access: Access,
+    pub access: EtcdAccess,
     /// Prefix of the keys.
     pub prefix: String,
     /// Folder on this machine for the files that hooks refer to.
@@ -37,7 +37,7 @@ impl fmt::Display for EtcdLocation {
 #[derive(Debug)]
 pub struct EtcdSource {
     place: EtcdLocation,
-    client: Client,
+    client: EtcdClient,
     /// The cluster that answered first, and the latest revision it has shown.
     known: Option<(u64, u64)>,
     last: Option<Last>,
@@ -58,7 +58,7 @@ impl EtcdSource {
     /// Unusable settings.
     pub async fn new(place: EtcdLocation) -> Result<Self, ReadError> {
         references::check(place.files.as_deref())?;
-        let client = Client::open(&place.access).await?;
+        let client = EtcdClient::open(&place.access).await?;
         Ok(Self { place, client, known: None, last: None, following: BlockingReads::default() })
     }
 

@@ -22,7 +22,7 @@ use tokio::{
 
 pub use self::{
     adopting::{Adopt, AdoptionView},
-    objects::Objects,
+    objects::ObjectSelection,
 };
 use self::{
     adopting::{
@@ -36,7 +36,7 @@ use crate::{
     adopt::{Lease, MOST_WEBHOOKS, Unserved},
     clock::{Moment, slept},
     files::BlockingReads,
-    kube::{Access, Client, Connection, KubeError, List},
+    kube::{KubeAccess, KubeClient, KubeError, List, ReloadingClient},
     snapshot::{Note, SourceFile},
 };
 
@@ -59,9 +59,9 @@ const LIMIT: usize = 64 << 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KubernetesLocation {
     /// Address of the apiserver, and credentials.
-    pub access: Access,
+    pub access: KubeAccess,
     /// Kinds to read.
-    pub objects: Objects,
+    pub objects: ObjectSelection,
     /// Folder on this machine for the files that hooks refer to.
     pub files: Option<PathBuf>,
     /// Webhooks of others to take over; `None` where none are.
@@ -70,8 +70,8 @@ pub struct KubernetesLocation {
 
 impl KubernetesLocation {
     /// Kinds to list: those to read, and webhooks where some are taken over.
-    fn listed(&self) -> Objects {
-        Objects { webhooks: self.objects.webhooks || self.adopt.is_some(), ..self.objects }
+    fn listed(&self) -> ObjectSelection {
+        ObjectSelection { webhooks: self.objects.webhooks || self.adopt.is_some(), ..self.objects }
     }
 }
 
@@ -97,7 +97,7 @@ impl fmt::Display for KubernetesLocation {
 #[derive(Debug)]
 pub struct KubernetesSource {
     place: KubernetesLocation,
-    connection: Connection,
+    connection: ReloadingClient,
     /// The uid of the cluster that answered first.
     cluster: Option<String>,
     /// The latest revision seen.
@@ -146,7 +146,7 @@ pub struct AdoptionReads {
     /// Webhooks to take over, and the namespace of the leases.
     pub adopt: Adopt,
     /// Address of the apiserver, and credentials.
-    pub access: Access,
+    pub access: KubeAccess,
     /// Holder identity of this replica's leases.
     pub holder: String,
     /// Time at which the source was opened; times of views count from it.
@@ -175,7 +175,7 @@ impl KubernetesSource {
     /// Unusable settings.
     pub async fn new(place: KubernetesLocation) -> Result<Self, ReadError> {
         references::check(place.files.as_deref())?;
-        let connection = Connection::new(place.access.clone()).await?;
+        let connection = ReloadingClient::new(place.access.clone()).await?;
         let adoption = place.adopt.as_ref().map(|adopt| Adoption::new(&adopt.replica));
         let assembling = BlockingReads::default();
         Ok(Self { place, connection, cluster: None, newest: 0, last: None, assembling, adoption })
@@ -258,7 +258,7 @@ impl KubernetesSource {
 
 /// Every list at one revision, and the cluster's identity.
 async fn ask(
-    connection: &mut Connection,
+    connection: &mut ReloadingClient,
     place: &KubernetesLocation,
     adoption: Option<&mut Adoption>,
 ) -> Result<Lists, ReadError> {
@@ -287,7 +287,7 @@ async fn ask(
 }
 
 /// The objects of one kind; `None` where nobody has to know that kind.
-async fn listed(client: &Client, kind: Kind, revision: Option<&str>) -> Result<Option<List>, ReadError> {
+async fn listed(client: &KubeClient, kind: Kind, revision: Option<&str>) -> Result<Option<List>, ReadError> {
     let path = kind.path();
     let list = match revision {
         None => client.list(&path).await,
@@ -355,7 +355,7 @@ fn locked(adopting: &Shared) -> MutexGuard<'_, adopting::Adopting> {
 }
 
 /// Note that there are no hooks at all: a state like any other, and perhaps not an intended one.
-fn nothing(files: &[SourceFile], objects: Objects) -> Option<Note> {
+fn nothing(files: &[SourceFile], objects: ObjectSelection) -> Option<Note> {
     let kinds: Vec<_> = objects.kinds().filter(|kind| *kind != Kind::BreakGlass).collect();
     if files.iter().any(|file| kinds.iter().any(|kind| file.name.starts_with(kind.resource()))) {
         return None;

@@ -138,7 +138,7 @@ struct Stored {
 }
 
 /// A document and the files that it refers to.
-pub type Document = (SourceFile, BTreeMap<String, Bytes>);
+pub type SavedDocument = (SourceFile, BTreeMap<String, Bytes>);
 
 /// A configuration that was found on disk.
 #[derive(Debug)]
@@ -153,7 +153,7 @@ pub struct LastGood {
     /// started anew.
     pub age: Option<Duration>,
     /// Its documents.
-    pub documents: Vec<Document>,
+    pub documents: Vec<SavedDocument>,
 }
 
 /// The file.

@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     cells::Cells,
-    recent::{Counts, LastFailure, Recent, RecentFailures, RecentInVain},
+    recent::{Counts, LastFailure, Recent, RecentHookFailures, RecentInVain},
     throttle::Throttle,
 };
 use crate::model::FailureKind;
@@ -222,7 +222,7 @@ impl HookMetrics {
     }
 
     /// Calls that failed within the last minutes; `None` where none has.
-    pub fn recent_failures(&self, now: Instant) -> Option<RecentFailures> {
+    pub fn recent_failures(&self, now: Instant) -> Option<RecentHookFailures> {
         let last = self.last_failure.load(Relaxed);
         if last == 0 {
             return None;
@@ -232,7 +232,7 @@ impl HookMetrics {
         let kind = FailureKind::ALL.get((last & 0xff) as usize);
         let at = SystemTime::UNIX_EPOCH + Duration::from_secs(last >> 8);
         let last = kind.map(|kind| LastFailure { kind: kind.as_str(), at });
-        (grown.failed > 0).then_some(RecentFailures { failed: grown.failed, calls: grown.calls, over, last })
+        (grown.failed > 0).then_some(RecentHookFailures { failed: grown.failed, calls: grown.calls, over, last })
     }
 
     /// Calls ahead of its turn within the last minutes that did not count, of all calls; `None` where all have counted.

@@ -28,5 +28,5 @@ pub use initializer::{Attendance, DroppedReport, InitializerMetrics, Initializer
 pub use metrics::Metrics;
 pub use outcome::{AccessReviewOutcome, ReadOutcome, Refused, RequestOutcome, TlsReload};
 pub use reading::Reading;
-pub use recent::{LastFailure, RecentFailures, RecentInVain, SAMPLE_EVERY};
+pub use recent::{LastFailure, RecentHookFailures, RecentInVain, SAMPLE_EVERY};
 pub use throttle::Throttle;

@@ -46,7 +46,7 @@ pub struct RecentInVain {
 
 /// Calls of a hook that failed lately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RecentFailures {
+pub struct RecentHookFailures {
     /// Number of failed calls.
     pub failed: u64,
     /// Calls that ended in that time, those that failed included.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 /// Type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// Only grows; its name ends in `_total`.
     Counter,
     /// Goes up and down.
@@ -19,7 +19,7 @@ pub struct Family {
     /// The full name, unit and `_total` included.
     pub name: &'static str,
     /// Type of the metric.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// Label names, in order.
     pub labels: &'static [&'static str],
     /// One sentence.
@@ -51,7 +51,7 @@ pub const BOUNDS_NANOS: [u64; 18] = [
 macro_rules! families {
     ($($id:ident = $kind:ident $name:literal [$($label:literal),*] $help:literal;)*) => {
         $(#[doc = $help] pub const $id: Family =
-            Family { name: $name, kind: Kind::$kind, labels: &[$($label),*], help: $help };)*
+            Family { name: $name, kind: MetricKind::$kind, labels: &[$($label),*], help: $help };)*
         /// Every family, in the order they are exposed.
         pub const ALL: &[Family] = &[$($id),*];
     };
@@ -213,9 +213,9 @@ pub fn markdown() -> String {
     );
     for family in ALL {
         let kind = match family.kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
         };
         let labels = match family.labels {
             [] => String::new(),

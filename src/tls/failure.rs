@@ -8,7 +8,7 @@ use super::error_text::reason;
 
 /// Side at fault for a caller's failed handshake, as far as it can be known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum HandshakeFault {
     /// The caller has shown no certificate, where one is asked for.
     NoCertificate,
     /// The caller's certificate is not let in.
@@ -21,39 +21,39 @@ pub enum Fault {
 
 /// Failed handshake of a caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct HandshakeFailure {
     /// Side at fault.
-    pub fault: Fault,
+    pub fault: HandshakeFault,
     /// Reason in the words of TLS.
     pub reason: String,
     /// Advice for the operator.
     pub fix: &'static str,
 }
 
-impl Fault {
+impl HandshakeFault {
     /// Number of faults.
     pub const COUNT: usize = Self::Other as usize + 1;
 }
 
-impl Failure {
+impl HandshakeFailure {
     /// Failure for a handshake's error.
     pub fn of(error: &io::Error) -> Self {
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
-        let (fault, fix) = inner.map_or((Fault::Other, "see the reason: the connection broke"), judged);
+        let (fault, fix) = inner.map_or((HandshakeFault::Other, "see the reason: the connection broke"), judged);
         Self { fault, reason: reason(error), fix }
     }
 }
 
-fn judged(error: &Error) -> (Fault, &'static str) {
+fn judged(error: &Error) -> (HandshakeFault, &'static str) {
     use CertificateError as Wrong;
     match error {
         Error::NoCertificatesPresented => (
-            Fault::NoCertificate,
+            HandshakeFault::NoCertificate,
             "let the kubeconfig of the apiserver's AdmissionConfiguration have a user named as host:port of our URL \
              (127.0.0.1:9440) with a client certificate; or serve without --client-ca",
         ),
         Error::InvalidCertificate(why) => (
-            Fault::Certificate,
+            HandshakeFault::Certificate,
             match why {
                 Wrong::UnknownIssuer => "let --client-ca hold the authority that signed the caller's certificate",
                 Wrong::Expired | Wrong::ExpiredContext { .. } => "renew the caller's certificate",
@@ -73,15 +73,17 @@ fn judged(error: &Error) -> (Fault, &'static str) {
             | AlertDescription::UnsupportedCertificate
             | AlertDescription::DecryptError,
         ) => (
-            Fault::OurCertificate,
+            HandshakeFault::OurCertificate,
             "the caller does not accept our certificate: let it have the host of our URL (127.0.0.1 as an IP address) \
              and be in force, and register with --ca-file of the authority that signed it",
         ),
         Error::PeerIncompatible(_) | Error::AlertReceived(AlertDescription::ProtocolVersion) => {
-            (Fault::Other, "the caller has no version of TLS or no cipher in common with us: see --tls-min")
+            (HandshakeFault::Other, "the caller has no version of TLS or no cipher in common with us: see --tls-min")
         }
-        Error::NoApplicationProtocol => (Fault::Other, "let the caller offer h2 or http/1.1 by ALPN, or nothing"),
-        _ => (Fault::Other, "see the reason: the caller does not speak TLS that gatepost supports"),
+        Error::NoApplicationProtocol => {
+            (HandshakeFault::Other, "let the caller offer h2 or http/1.1 by ALPN, or nothing")
+        }
+        _ => (HandshakeFault::Other, "see the reason: the caller does not speak TLS that gatepost supports"),
     }
 }
 
@@ -91,23 +93,27 @@ mod tests {
 
     #[test]
     fn a_failed_handshake_is_reported_with_whose_fault_it_is() {
-        let failure = |error: Error| Failure::of(&io::Error::new(io::ErrorKind::InvalidData, error));
+        let failure = |error: Error| HandshakeFailure::of(&io::Error::new(io::ErrorKind::InvalidData, error));
         let certificate = |why: CertificateError| failure(why.into());
         let alert = |alert| failure(Error::AlertReceived(alert));
         for (failure, fault, fix) in [
-            (failure(Error::NoCertificatesPresented), Fault::NoCertificate, "127.0.0.1:9440"),
-            (certificate(CertificateError::UnknownIssuer), Fault::Certificate, "--client-ca"),
-            (certificate(CertificateError::Expired), Fault::Certificate, "renew"),
-            (certificate(CertificateError::ApplicationVerificationFailure), Fault::Certificate, "--client-name"),
-            (alert(AlertDescription::UnknownCA), Fault::OurCertificate, "--ca-file"),
-            (alert(AlertDescription::BadCertificate), Fault::OurCertificate, "--ca-file"),
-            (alert(AlertDescription::ProtocolVersion), Fault::Other, "--tls-min"),
-            (failure(Error::NoApplicationProtocol), Fault::Other, "ALPN"),
+            (failure(Error::NoCertificatesPresented), HandshakeFault::NoCertificate, "127.0.0.1:9440"),
+            (certificate(CertificateError::UnknownIssuer), HandshakeFault::Certificate, "--client-ca"),
+            (certificate(CertificateError::Expired), HandshakeFault::Certificate, "renew"),
+            (
+                certificate(CertificateError::ApplicationVerificationFailure),
+                HandshakeFault::Certificate,
+                "--client-name",
+            ),
+            (alert(AlertDescription::UnknownCA), HandshakeFault::OurCertificate, "--ca-file"),
+            (alert(AlertDescription::BadCertificate), HandshakeFault::OurCertificate, "--ca-file"),
+            (alert(AlertDescription::ProtocolVersion), HandshakeFault::Other, "--tls-min"),
+            (failure(Error::NoApplicationProtocol), HandshakeFault::Other, "ALPN"),
         ] {
             assert_eq!(failure.fault, fault, "{failure:?}");
             assert!(failure.fix.contains(fix) && !failure.reason.is_empty(), "{failure:?}");
         }
-        let broken = Failure::of(&io::Error::from(io::ErrorKind::UnexpectedEof));
-        assert_eq!(broken.fault, Fault::Other);
+        let broken = HandshakeFailure::of(&io::Error::from(io::ErrorKind::UnexpectedEof));
+        assert_eq!(broken.fault, HandshakeFault::Other);
     }
 }

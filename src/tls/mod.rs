@@ -25,12 +25,12 @@ pub use blocking::over;
 pub use client::{SystemRoots, client_config, server_verifier, without_http2};
 pub use client_chain::ClientChain;
 pub use expiry::{Expiry, Reminder};
-pub use failure::{Failure, Fault};
+pub use failure::{HandshakeFailure, HandshakeFault};
 pub use files::ServerFiles;
 use rustls::crypto::CryptoProvider;
 pub use rustls::{ClientConfig, ServerConfig};
 pub use server::{Oldest, server_config};
-pub use serving::{Looked, ServerTls};
+pub use serving::{FileCheck, ServerTls};
 pub use x509::CertificateUser;
 
 /// Name of a caller, by the client certificate that was accepted; `None` where none was asked for.

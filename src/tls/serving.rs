@@ -43,7 +43,7 @@ struct InForce {
 
 /// Result of a look at the files.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Looked {
+pub enum FileCheck {
     /// They hold what is in force.
     Same,
     /// They hold something new, which is in force for new connections from now on.
@@ -90,7 +90,7 @@ impl ServerTls {
     }
 
     /// Reads the files once more and, where they hold something new that is sound, puts that in force. Blocks.
-    pub fn look(&self) -> Looked {
+    pub fn look(&self) -> FileCheck {
         let made = self.files.read().and_then(|material| {
             let now = self.now.load();
             if material == now.material {
@@ -102,14 +102,14 @@ impl ServerTls {
         match made {
             Ok(made) => {
                 *rejected = None;
-                made.map_or(Looked::Same, |made| {
+                made.map_or(FileCheck::Same, |made| {
                     self.now.store(Arc::new(made));
-                    Looked::Replaced
+                    FileCheck::Replaced
                 })
             }
             Err(error) => {
                 let news = rejected.replace(error.clone()).as_ref() != Some(&error);
-                Looked::Rejected { error, news }
+                FileCheck::Rejected { error, news }
             }
         }
     }

@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 
 use crate::{
-    kube::{Access, Client, Connection, KubeError},
-    live::{Authorizer, authorizer::Question},
+    kube::{KubeAccess, KubeClient, KubeError, ReloadingClient},
+    live::{Authorizer, authorizer::AccessQuestion},
     telemetry::{AccessReviewOutcome, Metrics},
 };
 
@@ -22,10 +22,10 @@ const UNDECIDED: &str = "the cluster gave no decision, and the log of Gatepost s
 /// A cluster whose authorizer is about to be asked.
 #[derive(Debug)]
 pub struct AccessReviews {
-    connection: Connection,
-    client: Option<(Client, Instant)>,
+    connection: ReloadingClient,
+    client: Option<(KubeClient, Instant)>,
     authorizer: Arc<Authorizer>,
-    questions: mpsc::Receiver<Question>,
+    questions: mpsc::Receiver<AccessQuestion>,
     metrics: Arc<Metrics>,
     /// Failure of the last check, as logged.
     logged: Option<KubeError>,
@@ -36,9 +36,9 @@ impl AccessReviews {
     ///
     /// # Errors
     /// Address or credentials that cannot be read.
-    pub async fn new(access: Access) -> Result<Self, KubeError> {
+    pub async fn new(access: KubeAccess) -> Result<Self, KubeError> {
         let (authorizer, questions) = Authorizer::new();
-        let connection = Connection::new(access).await?;
+        let connection = ReloadingClient::new(access).await?;
         Ok(Self { connection, client: None, authorizer, questions, metrics: Arc::default(), logged: None })
     }
 
@@ -79,7 +79,7 @@ impl AccessReviews {
         }
     }
 
-    async fn client(&mut self) -> Result<Client, KubeError> {
+    async fn client(&mut self) -> Result<KubeClient, KubeError> {
         if let Some((client, since)) = &self.client
             && since.elapsed() < LOOK_EVERY
         {
@@ -113,8 +113,8 @@ impl AccessReviews {
 }
 
 /// One access check; `None` where its request has ended before.
-async fn decide(client: Client, question: Question, metrics: Arc<Metrics>) -> Option<Result<(), KubeError>> {
-    let Question { username, user, check, mut answer } = question;
+async fn decide(client: KubeClient, question: AccessQuestion, metrics: Arc<Metrics>) -> Option<Result<(), KubeError>> {
+    let AccessQuestion { username, user, check, mut answer } = question;
     let began = Instant::now();
     let decided = tokio::select! {
         decided = client.review_access(&username, &user, &check) => decided,

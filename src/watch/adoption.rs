@@ -33,11 +33,11 @@ use self::{
 pub use self::{version::too_old, writes::hold};
 use crate::{
     adopt::{
-        Claims, Decision, LEADER, Lead, Lease, Plan, Reason, Seen, Turn, Unserved, WebhookKey, Write, leader_lease,
-        lease_name,
+        Claims, Decision, LEADER, Lead, Lease, Plan, Reason, SeenWebhook, Turn, Unserved, WebhookKey, Write,
+        leader_lease, lease_name,
     },
     clock::{Moment, slept},
-    kube::{Access, Client, Connection, KubeError},
+    kube::{KubeAccess, KubeClient, KubeError, ReloadingClient},
     live::Current,
     source::{AdoptionReads, AdoptionView, kubernetes::adopting::micro_time},
     telemetry::{Audit, Metrics, Webhooks},
@@ -64,7 +64,7 @@ const MERGE: &str = "application/merge-patch+json";
 #[derive(Debug)]
 pub struct Adoption {
     reads: AdoptionReads,
-    connection: Connection,
+    connection: ReloadingClient,
     current: Arc<Current>,
     metrics: Arc<Metrics>,
     recorder: Recorder,
@@ -94,13 +94,13 @@ impl Adoption {
     /// Address or credentials that cannot be read.
     pub async fn new(
         reads: AdoptionReads,
-        authorizer: Access,
+        authorizer: KubeAccess,
         current: Arc<Current>,
         metrics: Arc<Metrics>,
         audit: Arc<Audit>,
     ) -> Result<Self, KubeError> {
         Ok(Self {
-            connection: Connection::new(reads.access.clone()).await?,
+            connection: ReloadingClient::new(reads.access.clone()).await?,
             recorder: Recorder::new(audit, reads.adopt.replica.clone()),
             rights: Rights::new(authorizer).await?,
             reads,
@@ -189,13 +189,13 @@ impl Adoption {
 
     /// Webhooks with this replica's objections, and the ids of those whose conditions need an authorizer that it cannot
     /// call.
-    async fn objected<'a>(&mut self, view: &'a AdoptionView) -> (Cow<'a, [Seen]>, BTreeSet<String>) {
+    async fn objected<'a>(&mut self, view: &'a AdoptionView) -> (Cow<'a, [SeenWebhook]>, BTreeSet<String>) {
         let (mut seen, mut denied) = (Cow::Borrowed(&*view.seen), BTreeSet::new());
         match view.due.is_empty() || view.due.iter().any(|due| due.conditional) {
             true => self.uncovered.clear(),
             false => self.forgive(&mut seen),
         }
-        let asks = |seen: &Seen| seen.asks_authorizer && (seen.wanted.is_ok() || seen.standing.carries);
+        let asks = |seen: &SeenWebhook| seen.asks_authorizer && (seen.wanted.is_ok() || seen.standing.carries);
         if !seen.iter().any(asks) {
             return (seen, denied);
         }
@@ -209,8 +209,9 @@ impl Adoption {
 
     /// Drops the objection that our registration does not cover a taken webhook, for [`FOLLOWS`]: meanwhile the
     /// registration is brought up to date. Not so where somebody has put a condition on it, which may come back each time.
-    fn forgive(&mut self, seen: &mut Cow<'_, [Seen]>) {
-        let uncovered = |seen: &Seen| seen.standing.carries && matches!(seen.objection, Some(Reason::Uncovered(_)));
+    fn forgive(&mut self, seen: &mut Cow<'_, [SeenWebhook]>) {
+        let uncovered =
+            |seen: &SeenWebhook| seen.standing.carries && matches!(seen.objection, Some(Reason::Uncovered(_)));
         let places: Vec<_> = (0..seen.len()).filter(|place| seen.get(*place).is_some_and(uncovered)).collect();
         let ids: BTreeSet<_> = places.iter().filter_map(|place| Some(seen.get(*place)?.standing.id.clone())).collect();
         self.uncovered.retain(|id, _| ids.contains(id));
@@ -228,8 +229,8 @@ impl Adoption {
     /// Renews the leader's lease, or takes it, and writes what is due.
     async fn lead(
         &mut self,
-        client: &Client,
-        (view, seen): (&AdoptionView, &[Seen]),
+        client: &KubeClient,
+        (view, seen): (&AdoptionView, &[SeenWebhook]),
         leader: &Lease,
     ) -> Result<(), KubeError> {
         let unsupported = self.unsupported(client).await?;
@@ -285,7 +286,7 @@ impl Adoption {
         failure.map_or(Ok(()), Err)
     }
 
-    async fn write(&mut self, client: &Client, now: Duration, write: &Write) -> Result<(), KubeError> {
+    async fn write(&mut self, client: &KubeClient, now: Duration, write: &Write) -> Result<(), KubeError> {
         match writes::write(client, write).await? {
             Written::Outdated => return Ok(()),
             Written::Refused(why) => {
@@ -343,7 +344,7 @@ impl Adoption {
     }
 
     /// The apiserver's version, where it knows no match conditions.
-    async fn unsupported(&mut self, client: &Client) -> Result<Option<String>, KubeError> {
+    async fn unsupported(&mut self, client: &KubeClient) -> Result<Option<String>, KubeError> {
         if let Some((at, known)) = &self.version
             && at.elapsed() < VERSION_EVERY
         {
@@ -354,7 +355,7 @@ impl Adoption {
         Ok(known)
     }
 
-    async fn delete_lease(&self, client: &Client) -> Result<(), KubeError> {
+    async fn delete_lease(&self, client: &KubeClient) -> Result<(), KubeError> {
         let name = lease_name(&self.reads.holder);
         client.delete(&format!("{}/{name}", self.reads.adopt.leases())).await.map(drop)
     }

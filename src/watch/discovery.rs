@@ -6,7 +6,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::{
     clock::{Moment, slept},
-    kube::{Client, Discoverer, KubeError},
+    kube::{Discoverer, KubeClient, KubeError},
     live::Discovery,
 };
 
@@ -18,7 +18,7 @@ const LEAST: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Follows what a cluster serves until dropped.
-pub(super) async fn follow(discovery: Arc<Discovery>, client: Client) {
+pub(super) async fn follow(discovery: Arc<Discovery>, client: KubeClient) {
     let (mut discoverer, mut message) = (Discoverer::default(), None::<KubeError>);
     loop {
         let at = Moment::now(slept);

@@ -41,7 +41,7 @@ use self::{
     turn::{Ended, Engine, Turn},
 };
 use crate::{
-    kube::{Client, Connection, KubeError},
+    kube::{KubeClient, KubeError, ReloadingClient},
     live::{Current, Namespaces},
     memory::{MemoryBudget, Purpose},
 };
@@ -63,7 +63,7 @@ type Names = BTreeSet<(Box<str>, Box<str>)>;
 /// Objects that a stock apiserver stores unfinished, about to be worked on.
 #[derive(Debug)]
 pub struct LabelledObjects {
-    connection: Connection,
+    connection: ReloadingClient,
     lead: Leadership,
     engine: Arc<Engine>,
     /// Failure of the last look at the lease, as logged.
@@ -74,7 +74,7 @@ impl LabelledObjects {
     /// Those of that cluster. Replicas agree by a lease in `namespace`, which this one holds by a name of its own that begins
     /// with `replica`. Connects to nothing before [`LabelledObjects::run`].
     pub fn new(
-        connection: Connection,
+        connection: ReloadingClient,
         (namespace, replica): (&str, &str),
         current: Arc<Current>,
         (namespaces, memory): (Option<Arc<Namespaces>>, Arc<MemoryBudget>),
@@ -154,7 +154,7 @@ impl LabelledObjects {
     }
 
     /// Works until the lease is another's, or might be.
-    async fn work(&mut self, client: Client) {
+    async fn work(&mut self, client: KubeClient) {
         let (clients, latest) = watch::channel(client);
         let (to, mut news) = mpsc::channel(NEWS);
         let (mut following, mut followed) = (JoinSet::new(), BTreeMap::<(Box<str>, Box<str>), AbortHandle>::new());
@@ -207,7 +207,7 @@ impl LabelledObjects {
     }
 }
 
-async fn work_on(engine: Arc<Engine>, client: Client, due: Due, at: agenda::Assignment) -> (Arc<str>, Ended) {
+async fn work_on(engine: Arc<Engine>, client: KubeClient, due: Due, at: agenda::Assignment) -> (Arc<str>, Ended) {
     let agenda::Assignment { resource, stored, since } = at;
     let uid = Arc::clone(&stored.uid);
     let turn = Turn { engine, client, resource, stored, since };

@@ -20,8 +20,8 @@ use tokio::{sync::mpsc, time::sleep};
 use super::discovery::follow;
 use crate::{
     clock::{Backoff, Moment, slept},
-    kube::{Client, Event, KubeError, Watch},
-    live::{Discovery, Namespaces, namespaces::Question},
+    kube::{KubeClient, KubeError, Watch, WatchedChange},
+    live::{Discovery, Namespaces, namespaces::NamespaceQuestion},
     model::Labels,
 };
 
@@ -42,15 +42,15 @@ const LOG_EVERY: Duration = Duration::from_secs(1);
 /// One cluster's namespaces, about to be followed.
 #[derive(Debug)]
 pub struct NamespaceWatcher {
-    client: Client,
+    client: KubeClient,
     namespaces: Arc<Namespaces>,
     discovery: Arc<Discovery>,
-    questions: mpsc::Receiver<Question>,
+    questions: mpsc::Receiver<NamespaceQuestion>,
 }
 
 impl NamespaceWatcher {
     /// Nothing is known yet, and nothing asked before [`NamespaceWatcher::run`].
-    pub fn new(client: Client) -> Self {
+    pub fn new(client: KubeClient) -> Self {
         let (namespaces, questions) = Namespaces::new(Instant::now());
         Self { client, namespaces, discovery: Arc::default(), questions }
     }
@@ -76,7 +76,7 @@ impl NamespaceWatcher {
 }
 
 /// Takes up one whole list; its revision.
-async fn list(client: &Client, namespaces: &Namespaces) -> Result<String, KubeError> {
+async fn list(client: &KubeClient, namespaces: &Namespaces) -> Result<String, KubeError> {
     let began = Moment::now(slept);
     let list = client.list(PATH).await?;
     namespaces.replace(list.items.iter().filter_map(labelled));
@@ -84,7 +84,7 @@ async fn list(client: &Client, namespaces: &Namespaces) -> Result<String, KubeEr
     Ok(list.revision)
 }
 
-async fn keep(client: &Client, namespaces: &Namespaces) {
+async fn keep(client: &KubeClient, namespaces: &Namespaces) {
     let (mut backoff, mut logged) = (Backoff::new(PAUSES.0, PAUSES.1), None);
     loop {
         let began = Instant::now();
@@ -107,7 +107,7 @@ async fn keep(client: &Client, namespaces: &Namespaces) {
 
 /// Takes up changes from `revision` on, until everything has to be listed anew; an error where that is not ordinary.
 async fn watch(
-    client: &Client,
+    client: &KubeClient,
     namespaces: &Namespaces,
     mut revision: String,
     logged: &mut Option<KubeError>,
@@ -132,24 +132,24 @@ async fn watch(
                 return Ok(());
             }
             let object = match change {
-                Ok(Some(Event::Changed(object))) => {
+                Ok(Some(WatchedChange::Changed(object))) => {
                     if let Some((name, labels)) = labelled(&object) {
                         namespaces.set(&name, labels);
                     }
                     object
                 }
-                Ok(Some(Event::Gone(object))) => {
+                Ok(Some(WatchedChange::Gone(object))) => {
                     if let Some((name, _)) = labelled(&object) {
                         namespaces.remove(&name);
                     }
                     object
                 }
-                Ok(Some(Event::Bookmark(at))) => {
+                Ok(Some(WatchedChange::Bookmark(at))) => {
                     revision = at;
                     namespaces.stamp(Instant::now());
                     continue;
                 }
-                Ok(Some(Event::Expired)) => return Ok(()),
+                Ok(Some(WatchedChange::Expired)) => return Ok(()),
                 Ok(None) => break,
                 Err(failure) => return Err(failure),
             };
@@ -165,9 +165,9 @@ async fn watch(
 }
 
 /// Each question is one request of its own: none waits behind another.
-async fn answer(client: &Client, mut questions: mpsc::Receiver<Question>) {
+async fn answer(client: &KubeClient, mut questions: mpsc::Receiver<NamespaceQuestion>) {
     let logged = Arc::new(Mutex::new(None));
-    while let Some(Question { namespace, mut answer }) = questions.recv().await {
+    while let Some(NamespaceQuestion { namespace, mut answer }) = questions.recv().await {
         let (client, logged) = (client.clone(), Arc::clone(&logged));
         tokio::spawn(async move {
             let found = tokio::select! {

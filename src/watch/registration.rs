@@ -15,12 +15,12 @@ use tokio::{
 };
 
 use crate::{
-    kube::{Access, Connection, KubeError},
+    kube::{KubeAccess, KubeError, ReloadingClient},
     live::Current,
     model::HookType,
     snapshot::{
         Snapshot,
-        coverage::{Registration, Subject, compared},
+        coverage::{CoverageSubject, Registration, compared},
     },
 };
 
@@ -65,7 +65,7 @@ impl Drift {
 /// Follows one registration by its name.
 #[derive(Debug)]
 pub struct RegistrationWatch {
-    connection: Connection,
+    connection: ReloadingClient,
     name: Arc<str>,
     current: Arc<Current>,
     drift: Arc<Drift>,
@@ -83,9 +83,9 @@ impl RegistrationWatch {
     ///
     /// # Errors
     /// Address or credentials that cannot be read.
-    pub async fn new(access: Access, name: &str, current: Arc<Current>) -> Result<Self, KubeError> {
+    pub async fn new(access: KubeAccess, name: &str, current: Arc<Current>) -> Result<Self, KubeError> {
         Ok(Self {
-            connection: Connection::new(access).await?,
+            connection: ReloadingClient::new(access).await?,
             name: name.into(),
             current,
             drift: Arc::default(),
@@ -200,9 +200,9 @@ impl RegistrationWatch {
 
 /// A line for each hook of which no registration sends everything. One that is not there sends nothing.
 fn uncovered(found: Vec<Found>, snapshot: &Snapshot) -> Result<BTreeSet<String>, String> {
-    let name = |subject: Subject, shown: &dyn fmt::Display| match subject {
-        Subject::Hook(index) => snapshot.hooks.get(index as usize).map_or("", |hook| &hook.id).to_owned(),
-        Subject::Initializers => shown.to_string(),
+    let name = |subject: CoverageSubject, shown: &dyn fmt::Display| match subject {
+        CoverageSubject::Hook(index) => snapshot.hooks.get(index as usize).map_or("", |hook| &hook.id).to_owned(),
+        CoverageSubject::Initializers => shown.to_string(),
     };
     let mut lines = BTreeSet::new();
     for (hook_type, object) in found {

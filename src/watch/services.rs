@@ -23,7 +23,7 @@ use self::slices::{Service, Slices};
 use crate::{
     clock::{Backoff, Moment, slept},
     hooks::ServiceAddresses,
-    kube::{Access, Client, Connection, Event, KubeError},
+    kube::{KubeAccess, KubeClient, KubeError, ReloadingClient, WatchedChange},
     live::Current,
     model::hook::Address,
 };
@@ -47,7 +47,7 @@ const PORTS_EVERY: Duration = Duration::from_secs(5);
 /// Services of one cluster, about to be followed.
 #[derive(Debug)]
 pub struct ServiceWatcher {
-    connection: Connection,
+    connection: ReloadingClient,
     current: Arc<Current>,
     addresses: Arc<ServiceAddresses>,
     /// The last reported failure.
@@ -61,9 +61,9 @@ impl ServiceWatcher {
     ///
     /// # Errors
     /// Address or credentials that cannot be read.
-    pub async fn new(access: Access, current: Arc<Current>) -> Result<Self, KubeError> {
+    pub async fn new(access: KubeAccess, current: Arc<Current>) -> Result<Self, KubeError> {
         let addresses = ServiceAddresses::new(Instant::now());
-        Ok(Self { connection: Connection::new(access).await?, current, addresses, told: None, too_many: false })
+        Ok(Self { connection: ReloadingClient::new(access).await?, current, addresses, told: None, too_many: false })
     }
 
     /// Known addresses, for dials.
@@ -169,20 +169,20 @@ impl ServiceWatcher {
                     continue;
                 };
                 let object = match change? {
-                    Some(Event::Changed(object)) => {
+                    Some(WatchedChange::Changed(object)) => {
                         slices.set(&object);
                         object
                     }
-                    Some(Event::Gone(object)) => {
+                    Some(WatchedChange::Gone(object)) => {
                         slices.remove(&object);
                         object
                     }
-                    Some(Event::Bookmark(at)) => {
+                    Some(WatchedChange::Bookmark(at)) => {
                         revision = at;
                         self.addresses.stamp(Moment::now(slept));
                         continue;
                     }
-                    Some(Event::Expired) => return Ok(()),
+                    Some(WatchedChange::Expired) => return Ok(()),
                     None => break,
                 };
                 reread_ports(&client, &mut slices).await?;
@@ -200,7 +200,7 @@ impl ServiceWatcher {
 }
 
 /// Reads the ports of one Service again, where that is due. One at a time: changes wait meanwhile.
-async fn reread_ports(client: &Client, slices: &mut Slices) -> Result<bool, KubeError> {
+async fn reread_ports(client: &KubeClient, slices: &mut Slices) -> Result<bool, KubeError> {
     let Some(service) = slices.due(PORTS_EVERY) else { return Ok(false) };
     slices.set_ports(&service, client.find(&service.path(), &service.name).await?.as_ref());
     Ok(true)

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::json::{Cursor, ReadError};
+use super::json::{Cursor, JsonReadError};
 use crate::model::Rope;
 
 /// Values of these annotations of the object that lies in `range`, in the order of `wanted`; `None` where it does not
@@ -17,15 +17,15 @@ pub fn of_object<const N: usize>(
 ) -> Result<[Option<String>; N], String> {
     let object = rope.copy_of(range);
     read(&String::from_utf8_lossy(&object), wanted).map_err(|error| match error {
-        ReadError::Json(error) => format!("the object is not JSON at {error}"),
-        ReadError::Type { .. } => format!("the object cannot be read: {error}"),
+        JsonReadError::Json(error) => format!("the object is not JSON at {error}"),
+        JsonReadError::Type { .. } => format!("the object cannot be read: {error}"),
     })
 }
 
-fn read<const N: usize>(object: &str, wanted: [&str; N]) -> Result<[Option<String>; N], ReadError> {
+fn read<const N: usize>(object: &str, wanted: [&str; N]) -> Result<[Option<String>; N], JsonReadError> {
     let (mut cursor, mut found) = (Cursor::new(object), [const { None }; N]);
     if !cursor.object("it")? {
-        return Err(ReadError::Type { field: "it", wanted: "an object" });
+        return Err(JsonReadError::Type { field: "it", wanted: "an object" });
     }
     while let Some(key) = cursor.key()? {
         if key.plain() != "metadata" {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{
-    json::{Cursor, ReadError},
+    json::{Cursor, JsonReadError},
     walk::{Field, Value, Walk, WalkError},
 };
 use crate::model::{Encoding, Review, Rope};
@@ -47,7 +47,7 @@ fn in_json(user: &[u8], wanted: &[Box<str>]) -> bool {
 }
 
 /// The list `groups`; that it is there once was seen when the review was viewed.
-fn listed(user: &str, is_wanted: impl Fn(&str) -> bool) -> Result<bool, ReadError> {
+fn listed(user: &str, is_wanted: impl Fn(&str) -> bool) -> Result<bool, JsonReadError> {
     let mut cursor = Cursor::new(user);
     if !cursor.object("userInfo")? {
         return Ok(false);

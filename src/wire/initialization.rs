@@ -67,24 +67,24 @@ pub fn hold(message: Bytes) -> Option<HoldRequest> {
 }
 
 /// Reads one message of a `Follow`; `None` where it is none.
-pub fn event(message: Bytes) -> Option<Report> {
+pub fn event(message: Bytes) -> Option<StoredObjectReport> {
     let (names, causes) = (number(&message, &PENDING)?, number(&message, &CAUSES)?);
     let uid = || {
         let rope = Rope::new([message.clone()]);
         text_at(Walk::over(&rope, 0..message.len()), &UID)
     };
     if names > MOST_NAMES {
-        return Some(Report::TooManyNames(uid()));
+        return Some(StoredObjectReport::TooManyNames(uid()));
     }
     if causes > MOST_CAUSES {
-        return Some(Report::TooManyCauses(uid()));
+        return Some(StoredObjectReport::TooManyCauses(uid()));
     }
-    StoredObjectEvent::decode(message).ok().map(Report::Event)
+    StoredObjectEvent::decode(message).ok().map(StoredObjectReport::Event)
 }
 
 /// A message of a `Follow`.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Report {
+pub enum StoredObjectReport {
     /// Read.
     Event(StoredObjectEvent),
     /// Not read, as its list would hold far more than its bytes; the object's uid, where it has one.
@@ -128,10 +128,13 @@ mod tests {
             let object = StoredObject { uid, pending, result, ..Default::default() };
             event(StoredObjectEvent { event: Some(Event::Unfinished(object)) }.encode_to_vec().into())
         };
-        assert!(matches!(report(MOST_NAMES, MOST_CAUSES), Some(Report::Event(_))));
+        assert!(matches!(report(MOST_NAMES, MOST_CAUSES), Some(StoredObjectReport::Event(_))));
         assert_eq!(
             (report(MOST_NAMES + 1, 0), report(0, MOST_CAUSES + 1)),
-            (Some(Report::TooManyNames(Some("u".into()))), Some(Report::TooManyCauses(Some("u".into()))))
+            (
+                Some(StoredObjectReport::TooManyNames(Some("u".into()))),
+                Some(StoredObjectReport::TooManyCauses(Some("u".into())))
+            )
         );
         assert_eq!((event(Bytes::from_static(b"\xff")), read_policy(Bytes::from_static(b"\xff"))), (None, None));
     }

@@ -10,7 +10,7 @@ use bytestring::ByteString;
 
 pub use super::inbound::ViewError;
 use super::{
-    json::{Cursor, Noted, ReadError, Text},
+    json::{Cursor, JsonReadError, JsonText, Noted},
     seen::Seen,
     user::{self, once},
 };
@@ -19,11 +19,11 @@ use crate::model::{ContainerEnds, Encoding, Gvk, Gvr, Review, ReviewVersion, Rop
 /// The kind of both versions.
 pub(super) const KIND: &str = "AdmissionReview";
 
-impl From<ReadError> for ViewError {
-    fn from(error: ReadError) -> Self {
+impl From<JsonReadError> for ViewError {
+    fn from(error: JsonReadError) -> Self {
         match error {
-            ReadError::Json(error) => Self::NotJson(error),
-            ReadError::Type { field, wanted } => Self::Type { field, wanted },
+            JsonReadError::Json(error) => Self::NotJson(error),
+            JsonReadError::Type { field, wanted } => Self::Type { field, wanted },
         }
     }
 }
@@ -91,7 +91,7 @@ impl<'a> Reader<'a> {
         Ok(Some(fields.seen()))
     }
 
-    fn field(&mut self, key: Text<'a>, fields: &mut Fields) -> Result<(), ViewError> {
+    fn field(&mut self, key: JsonText<'a>, fields: &mut Fields) -> Result<(), ViewError> {
         match &*key.plain() {
             "uid" => self.text("request.uid", &mut fields.uid),
             "kind" => {

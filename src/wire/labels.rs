@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::json::{Cursor, ReadError};
+use super::json::{Cursor, JsonReadError};
 use crate::model::{Labels, Rope};
 
 /// The most labels of one object, and the most bytes of them: more than can be stored.
@@ -20,16 +20,16 @@ pub fn of_object(rope: &Rope, range: Range<usize>) -> Result<Option<Labels>, Str
     let object = rope.copy_of(range);
     // Invalid UTF-8 becomes U+FFFD, as in Go's decoder.
     labels(&String::from_utf8_lossy(&object)).map_err(|error| match error {
-        ReadError::Json(error) => format!("the object is not JSON at {error}"),
-        ReadError::Type { .. } => format!("the object cannot be read: {error}"),
+        JsonReadError::Json(error) => format!("the object is not JSON at {error}"),
+        JsonReadError::Type { .. } => format!("the object cannot be read: {error}"),
     })
 }
 
-fn labels(object: &str) -> Result<Option<Labels>, ReadError> {
+fn labels(object: &str) -> Result<Option<Labels>, JsonReadError> {
     let mut cursor = Cursor::new(object);
     let mut labels = None;
     if !cursor.object("it")? {
-        return Err(ReadError::Type { field: "it", wanted: "an object" });
+        return Err(JsonReadError::Type { field: "it", wanted: "an object" });
     }
     while let Some(key) = cursor.key()? {
         if key.plain() == "metadata" {
@@ -42,7 +42,7 @@ fn labels(object: &str) -> Result<Option<Labels>, ReadError> {
     Ok(labels)
 }
 
-fn metadata(cursor: &mut Cursor<'_>) -> Result<Option<Labels>, ReadError> {
+fn metadata(cursor: &mut Cursor<'_>) -> Result<Option<Labels>, JsonReadError> {
     if !cursor.object("metadata")? {
         return Ok(None);
     }
@@ -61,7 +61,7 @@ fn metadata(cursor: &mut Cursor<'_>) -> Result<Option<Labels>, ReadError> {
                 bytes += key.len() + value.len();
                 if pairs.len() == MOST || bytes > MOST_BYTES {
                     let wanted = "at most 65,536 labels of 2 MiB together";
-                    return Err(ReadError::Type { field: "metadata.labels", wanted });
+                    return Err(JsonReadError::Type { field: "metadata.labels", wanted });
                 }
                 pairs.push((key, value));
             }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::json::{Cursor, ReadError};
+use super::json::{Cursor, JsonReadError};
 use crate::model::Rope;
 
 /// What was found of an object.
@@ -24,15 +24,15 @@ pub struct Found {
 pub fn of_object(rope: &Rope, range: Range<usize>, label: &str, annotation: &str) -> Result<Found, String> {
     let object = rope.copy_of(range);
     read(&String::from_utf8_lossy(&object), label, annotation).map_err(|error| match error {
-        ReadError::Json(error) => format!("the object is not JSON at {error}"),
-        ReadError::Type { .. } => format!("the object cannot be read: {error}"),
+        JsonReadError::Json(error) => format!("the object is not JSON at {error}"),
+        JsonReadError::Type { .. } => format!("the object cannot be read: {error}"),
     })
 }
 
-fn read(object: &str, label: &str, annotation: &str) -> Result<Found, ReadError> {
+fn read(object: &str, label: &str, annotation: &str) -> Result<Found, JsonReadError> {
     let (mut cursor, mut found) = (Cursor::new(object), Found::default());
     if !cursor.object("it")? {
-        return Err(ReadError::Type { field: "it", wanted: "an object" });
+        return Err(JsonReadError::Type { field: "it", wanted: "an object" });
     }
     while let Some(key) = cursor.key()? {
         if key.plain() != "metadata" {
@@ -60,7 +60,7 @@ fn read(object: &str, label: &str, annotation: &str) -> Result<Found, ReadError>
 }
 
 /// One value of a map of texts; nothing where there is no map.
-fn one(cursor: &mut Cursor<'_>, field: &'static str, wanted: &str) -> Result<Option<Option<Box<str>>>, ReadError> {
+fn one(cursor: &mut Cursor<'_>, field: &'static str, wanted: &str) -> Result<Option<Option<Box<str>>>, JsonReadError> {
     if !cursor.object(field)? {
         return Ok(None);
     }

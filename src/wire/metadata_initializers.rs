@@ -5,7 +5,7 @@ use std::ops::Range;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::json::{Cursor, ReadError};
+use super::json::{Cursor, JsonReadError};
 use crate::model::Rope;
 
 /// The field of the object that lies in `range`, as it is written; `None` where it has none, or `null`. Of equal keys the
@@ -16,15 +16,15 @@ use crate::model::Rope;
 pub fn of_object(rope: &Rope, range: Range<usize>) -> Result<Option<String>, String> {
     let object = rope.copy_of(range);
     read(&String::from_utf8_lossy(&object)).map_err(|error| match error {
-        ReadError::Json(error) => format!("the object is not JSON at {error}"),
-        ReadError::Type { .. } => format!("the object cannot be read: {error}"),
+        JsonReadError::Json(error) => format!("the object is not JSON at {error}"),
+        JsonReadError::Type { .. } => format!("the object cannot be read: {error}"),
     })
 }
 
-fn read(object: &str) -> Result<Option<String>, ReadError> {
+fn read(object: &str) -> Result<Option<String>, JsonReadError> {
     let (mut cursor, mut found) = (Cursor::new(object), None);
     if !cursor.object("it")? {
-        return Err(ReadError::Type { field: "it", wanted: "an object" });
+        return Err(JsonReadError::Type { field: "it", wanted: "an object" });
     }
     while let Some(key) = cursor.key()? {
         if key.plain() != "metadata" {

@@ -7,7 +7,7 @@ use prost::Message;
 
 use super::{
     inbound::ViewError,
-    json::{Cursor, ReadError},
+    json::{Cursor, JsonReadError},
     pb::k8s::io::api::authentication::v1::{ExtraValue, UserInfo},
     pieces::Pieces,
 };
@@ -45,11 +45,11 @@ pub(super) fn once<T>(place: &mut Option<T>, value: T, field: &'static str) -> R
     }
 }
 
-fn text(cursor: &mut Cursor<'_>, field: &'static str) -> Result<String, ReadError> {
+fn text(cursor: &mut Cursor<'_>, field: &'static str) -> Result<String, JsonReadError> {
     Ok(cursor.string(field)?.map_or_else(String::new, |text| text.plain().into_owned()))
 }
 
-fn strings(cursor: &mut Cursor<'_>, field: &'static str) -> Result<Vec<String>, ReadError> {
+fn strings(cursor: &mut Cursor<'_>, field: &'static str) -> Result<Vec<String>, JsonReadError> {
     let mut strings = Vec::new();
     if cursor.array(field)? {
         while cursor.item()? {

@@ -9,26 +9,28 @@ use crate::cluster::{
 };
 use crate::tls::Authority;
 use gatepost::{
-    kube::{Access, KubeError},
+    kube::{KubeAccess, KubeError},
     model::Revision,
     rotate::{OnHazard, candidate},
-    source::{Contents, KubernetesLocation, READ_DEADLINE, ReadError, Source, SourceLocation, kubernetes::Objects},
+    source::{
+        Contents, KubernetesLocation, READ_DEADLINE, ReadError, Source, SourceLocation, kubernetes::ObjectSelection,
+    },
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-const BOTH: Objects = Objects { configurations: true, webhooks: true };
-const OURS: Objects = Objects { configurations: true, webhooks: false };
+const BOTH: ObjectSelection = ObjectSelection { configurations: true, webhooks: true };
+const OURS: ObjectSelection = ObjectSelection { configurations: true, webhooks: false };
 
 /// A source that reads this cluster, and the folder of its credentials.
-async fn source(cluster: &Cluster, objects: Objects) -> (Source, TempDir) {
+async fn source(cluster: &Cluster, objects: ObjectSelection) -> (Source, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let path = cluster.kubeconfig(folder.path(), json!({"token": "t"}), None);
     (opened(&path, objects).await, folder)
 }
 
-async fn opened(path: &Path, objects: Objects) -> Source {
-    let access = Access::Kubeconfig { path: Some(path.to_owned()), context: None };
+async fn opened(path: &Path, objects: ObjectSelection) -> Source {
+    let access = KubeAccess::Kubeconfig { path: Some(path.to_owned()), context: None };
     SourceLocation::Kubernetes(KubernetesLocation { access, objects, files: None, adopt: None }).open().await.unwrap()
 }
 
@@ -125,7 +127,7 @@ async fn our_own_registration_is_left_out_and_noted() {
     let cluster = Cluster::start().await;
     cluster.has(VALIDATING, webhooks("gatepost", json!({"app.kubernetes.io/managed-by": "gatepost"})));
     cluster.has(VALIDATING, webhooks("policy", json!({})));
-    let (mut source, _folder) = source(&cluster, Objects { configurations: false, webhooks: true }).await;
+    let (mut source, _folder) = source(&cluster, ObjectSelection { configurations: false, webhooks: true }).await;
     let contents = source.read().await.unwrap();
     assert_eq!(names(&contents), ["validatingwebhookconfigurations/policy"]);
     let note = contents.notes[0].to_string();
@@ -272,7 +274,7 @@ async fn who_cannot_be_reached_is_named_with_the_reason() {
 
 #[tokio::test]
 async fn a_kubeconfig_that_cannot_be_read_is_reported_at_the_start() {
-    let access = Access::Kubeconfig { path: Some("/nowhere/kubeconfig".into()), context: None };
+    let access = KubeAccess::Kubeconfig { path: Some("/nowhere/kubeconfig".into()), context: None };
     let place = SourceLocation::Kubernetes(KubernetesLocation { access, objects: OURS, files: None, adopt: None });
     assert!(place.may_come_later());
     let error = place.open().await.unwrap_err().to_string();

@@ -3,9 +3,11 @@
 
 use crate::cluster::{CONFIGURATIONS, Cluster, LEASES, Say, VALIDATING, configuration};
 use gatepost::{
-    adopt::Wanted,
-    kube::Access,
-    source::{Adopt, AdoptionReads, KubernetesLocation, ReadError, Source, SourceLocation, kubernetes::Objects},
+    adopt::AdoptionScope,
+    kube::KubeAccess,
+    source::{
+        Adopt, AdoptionReads, KubernetesLocation, ReadError, Source, SourceLocation, kubernetes::ObjectSelection,
+    },
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -33,15 +35,15 @@ async fn started(cluster: &Cluster) -> (Source, AdoptionReads, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let path = cluster.kubeconfig(folder.path(), json!({"token": "t"}), None);
     let adopt = Adopt {
-        wanted: Wanted::All,
+        wanted: AdoptionScope::All,
         namespace: "gatepost".to_owned(),
         replica: "r".to_owned(),
         registration: None,
         upkeep: None,
     };
     let place = KubernetesLocation {
-        access: Access::Kubeconfig { path: Some(path), context: None },
-        objects: Objects { configurations: true, webhooks: false },
+        access: KubeAccess::Kubeconfig { path: Some(path), context: None },
+        objects: ObjectSelection { configurations: true, webhooks: false },
         files: None,
         adopt: Some(adopt),
     };

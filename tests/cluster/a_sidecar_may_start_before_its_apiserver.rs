@@ -12,8 +12,8 @@ use crate::support::{
 };
 use gatepost::{
     app::{Settings, Sidecar},
-    kube::Access,
-    source::{KubernetesLocation, SourceLocation, kubernetes::Objects},
+    kube::KubeAccess,
+    source::{KubernetesLocation, SourceLocation, kubernetes::ObjectSelection},
     wire::pb::k8s::io::api::admission::v1::AdmissionReview,
 };
 use http::Request;
@@ -31,10 +31,10 @@ async fn it_refuses_until_the_apiserver_answers_and_then_asks_its_hooks() {
     cluster.has(CONFIGURATIONS, object);
     let folder = tempfile::tempdir().unwrap();
     let path = cluster.kubeconfig(folder.path(), json!({"token": "t"}), None);
-    let access = Access::Kubeconfig { path: Some(path), context: None };
+    let access = KubeAccess::Kubeconfig { path: Some(path), context: None };
     let source = SourceLocation::Kubernetes(KubernetesLocation {
         access,
-        objects: Objects::default(),
+        objects: ObjectSelection::default(),
         files: None,
         adopt: None,
     });
@@ -66,10 +66,10 @@ async fn a_start_that_finds_one_bad_object_says_so_to_callers_and_not_that_nothi
     cluster.has(CONFIGURATIONS, bad);
     let folder = tempfile::tempdir().unwrap();
     let path = cluster.kubeconfig(folder.path(), json!({"token": "t"}), None);
-    let access = Access::Kubeconfig { path: Some(path), context: None };
+    let access = KubeAccess::Kubeconfig { path: Some(path), context: None };
     let source = SourceLocation::Kubernetes(KubernetesLocation {
         access,
-        objects: Objects::default(),
+        objects: ObjectSelection::default(),
         files: None,
         adopt: None,
     });

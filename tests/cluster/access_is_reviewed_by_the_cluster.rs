@@ -12,7 +12,7 @@ use crate::support::{
 use gatepost::{
     admit::Reasons,
     app::{Settings, Sidecar},
-    kube::Access,
+    kube::KubeAccess,
     telemetry::Metrics,
     watch::AccessReviews,
     wire::pb::k8s::io::api::{admission::v1::AdmissionRequest, authentication::v1::UserInfo},
@@ -37,7 +37,7 @@ async fn the_apiserver_decides_within_the_request() {
     let path = folder.path().join("kubeconfig");
     apiserver.write_kubeconfig(&path);
     let reviews =
-        AccessReviews::new(Access::Kubeconfig { path: Some(path), context: None }).await.expect("credentials");
+        AccessReviews::new(KubeAccess::Kubeconfig { path: Some(path), context: None }).await.expect("credentials");
     let authorizer = reviews.authorizer();
     let metrics = Arc::new(Metrics::default());
     tokio::spawn(reviews.with_metrics(Arc::clone(&metrics)).run());
@@ -86,7 +86,7 @@ async fn a_sidecar_without_a_cluster_refuses_the_condition() {
     let what = "a.yaml: externalAdmissionHooks[0].matchConditions[0].expression: asks the authorizer, and there is no \
                 cluster to ask; name the cluster: serve --namespaces-from KUBECONFIG";
     assert!(refused.contains(what), "{refused}");
-    let access = Access::Kubeconfig { path: Some(kubeconfig), context: None };
+    let access = KubeAccess::Kubeconfig { path: Some(kubeconfig), context: None };
     let sidecar = Sidecar::start(Settings { namespaces_from: Some(access), ..settings }).expect("starts");
     assert!(sidecar.stop().complete());
 }

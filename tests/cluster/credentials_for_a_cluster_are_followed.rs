@@ -12,17 +12,22 @@ use std::{
 use crate::cluster::{Cluster, shown};
 use crate::tls::{Authority, Pair, put};
 use gatepost::{
-    kube::{Access, KubeError},
-    source::{Contents, KubernetesLocation, ReadError, Source, SourceLocation, kubernetes::Objects},
+    kube::{KubeAccess, KubeError},
+    source::{Contents, KubernetesLocation, ReadError, Source, SourceLocation, kubernetes::ObjectSelection},
 };
 use serde_json::json;
 
 async fn opened(path: &Path) -> Source {
-    let access = Access::Kubeconfig { path: Some(path.to_owned()), context: None };
-    SourceLocation::Kubernetes(KubernetesLocation { access, objects: Objects::default(), files: None, adopt: None })
-        .open()
-        .await
-        .unwrap()
+    let access = KubeAccess::Kubeconfig { path: Some(path.to_owned()), context: None };
+    SourceLocation::Kubernetes(KubernetesLocation {
+        access,
+        objects: ObjectSelection::default(),
+        files: None,
+        adopt: None,
+    })
+    .open()
+    .await
+    .unwrap()
 }
 
 /// Reads, a little slower than a sidecar would, until the reading is so; what came before it.

@@ -15,7 +15,7 @@ use crate::support::{
 };
 use gatepost::{
     app::{Settings, Sidecar},
-    kube::Access,
+    kube::KubeAccess,
     watch::{RegistrationWatch, registration::Drift},
 };
 use serde_json::{Value, json};
@@ -45,7 +45,7 @@ fn uncovered(drift: &Drift) -> Option<usize> {
 async fn drift_comes_and_goes_with_the_registration() {
     let (cluster, h) = (Cluster::start().await, ScriptedHook::start(Script::Allow).await);
     let folder = tempfile::tempdir().expect("folder");
-    let access = || Access::find(Some(cluster.kubeconfig(folder.path(), json!({"token": "t"}), None)), None);
+    let access = || KubeAccess::find(Some(cluster.kubeconfig(folder.path(), json!({"token": "t"}), None)), None);
     let config = folder.path().join("gatepost.yaml");
     std::fs::write(&config, document(&[hook("h.example.com", &h.url(), "")])).expect("written");
     says(&cluster, &registration("1", &["CREATE"]));

@@ -9,9 +9,9 @@ use std::{
 
 use crate::cluster::{CONFIGURATIONS, Cluster, Say, configuration};
 use gatepost::{
-    kube::{Access, Client, Connection},
+    kube::{KubeAccess, KubeClient, ReloadingClient},
     replicas::{
-        HookReport, Objects, Report, Seen, Standing,
+        HookReport, HookStanding, ReplicaReport, ReplicasSeen, StatusObjects,
         objects::FINALIZER,
         read,
         report::{HeldReport, Rejected},
@@ -25,13 +25,13 @@ const HOOK: &str = "h.example.com";
 struct Trial {
     cluster: Cluster,
     folder: TempDir,
-    access: Access,
+    access: KubeAccess,
 }
 
 /// A replica, and its report.
 struct Replica {
-    objects: Objects,
-    report: Report,
+    objects: StatusObjects,
+    report: ReplicaReport,
 }
 
 impl Trial {
@@ -40,7 +40,7 @@ impl Trial {
         let cluster = Cluster::start().await;
         let folder = tempfile::tempdir().unwrap();
         let path: PathBuf = cluster.kubeconfig(folder.path(), json!({"token": "t"}), None);
-        let access = Access::Kubeconfig { path: Some(path), context: None };
+        let access = KubeAccess::Kubeconfig { path: Some(path), context: None };
         let trial = Self { cluster, folder, access };
         trial.has("main", 1);
         trial
@@ -55,14 +55,14 @@ impl Trial {
 
     /// A replica with the hook of `main` in force, as of some later revision.
     async fn replica(&self, name: &str, finalizer: bool) -> Replica {
-        let connection = Connection::new(self.access.clone()).await.unwrap();
+        let connection = ReloadingClient::new(self.access.clone()).await.unwrap();
         let hook = HookReport {
             name: HOOK.to_owned(),
             id: HOOK.to_owned(),
             configuration: "main".to_owned(),
             endpoint: "grpc://127.0.0.1:1".to_owned(),
             moves_to: None,
-            state: Standing::Active,
+            state: HookStanding::Active,
             since: "2026-01-01T00:00:00Z".to_owned(),
             reason: None,
             overdue: None,
@@ -70,7 +70,7 @@ impl Trial {
             failures: None,
             in_vain: None,
         };
-        let report = Report {
+        let report = ReplicaReport {
             replica: name.to_owned(),
             instance: format!("{name} {}", self.folder.path().display()),
             contested: false,
@@ -94,7 +94,7 @@ impl Trial {
             initializers_left_out: 0,
             published: String::new(),
         };
-        Replica { objects: Objects::new(connection, name, finalizer), report }
+        Replica { objects: StatusObjects::new(connection, name, finalizer), report }
     }
 
     fn object(&self) -> Value {
@@ -109,8 +109,8 @@ impl Trial {
         self.cluster.stored(CONFIGURATIONS, "main").is_some()
     }
 
-    async fn seen(&self) -> Result<Seen, String> {
-        read::objects(&Client::open(&self.access).await.unwrap(), SystemTime::now()).await
+    async fn seen(&self) -> Result<ReplicasSeen, String> {
+        read::objects(&KubeClient::open(&self.access).await.unwrap(), SystemTime::now()).await
     }
 }
 
@@ -120,7 +120,7 @@ impl Replica {
         self.objects.publish(&self.report).await
     }
 
-    fn stands(&mut self, state: Standing) {
+    fn stands(&mut self, state: HookStanding) {
         self.report.hooks[0].state = state;
     }
 }
@@ -135,7 +135,7 @@ async fn each_replica_has_an_entry_and_whoever_asks_sees_all() {
     assert_eq!(names, ["one", "two"]);
     assert_eq!(trial.entries()[0]["observedGeneration"], 1);
     let seen = trial.seen().await.unwrap();
-    assert_eq!(seen, Seen { reports: vec![one.report.clone(), two.report.clone()], silent: Vec::new() });
+    assert_eq!(seen, ReplicasSeen { reports: vec![one.report.clone(), two.report.clone()], silent: Vec::new() });
 
     one.objects.leave().await.unwrap();
     assert_eq!(trial.entries().len(), 1, "a replica that leaves has no entry any more");
@@ -155,7 +155,7 @@ async fn what_was_published_is_not_published_again_before_it_is_due() {
     }
     let patches = |trial: &Trial| trial.cluster.asked().iter().filter(|path| path.contains("gatepost-one")).count();
     assert_eq!(patches(&trial), 1);
-    one.stands(Standing::Draining);
+    one.stands(HookStanding::Draining);
     one.publish().await.unwrap();
     assert_eq!(patches(&trial), 1, "a hook drains");
     assert_eq!(trial.entries()[0]["draining"], true);
@@ -232,7 +232,7 @@ async fn an_object_is_held_from_its_deletion_until_every_live_replica_has_draine
     }
     assert_eq!(trial.object()["metadata"]["finalizers"], json!([FINALIZER]));
     trial.cluster.deletes(CONFIGURATIONS, "main");
-    one.stands(Standing::Gone);
+    one.stands(HookStanding::Gone);
     for _ in 0..3 {
         one.publish().await.unwrap();
         two.publish().await.unwrap();
@@ -240,7 +240,7 @@ async fn an_object_is_held_from_its_deletion_until_every_live_replica_has_draine
     assert!(trial.is_there(), "two still asks the hook");
     let drained = trial.entries().into_iter().filter(|entry| entry["drained"] == true);
     assert_eq!(drained.map(|entry| entry["name"].clone()).collect::<Vec<_>>(), ["one"]);
-    two.stands(Standing::Gone);
+    two.stands(HookStanding::Gone);
     two.publish().await.unwrap();
     assert!(trial.is_there(), "what was just written is read first");
     two.publish().await.unwrap();
@@ -260,7 +260,7 @@ async fn a_live_replica_that_says_nothing_of_a_deleted_object_holds_it() {
     other["status"]["replicas"] = json!([{"name": "two", "instance": "two", "renewed": renewed}]);
     trial.cluster.has(CONFIGURATIONS, other);
     trial.cluster.deletes(CONFIGURATIONS, "main");
-    one.stands(Standing::Gone);
+    one.stands(HookStanding::Gone);
     for _ in 0..3 {
         one.publish().await.unwrap();
     }
@@ -290,7 +290,7 @@ async fn a_dead_replica_holds_no_object_for_ever_and_is_forgotten() {
     let mut three = trial.replica("three", true).await;
     three.publish().await.unwrap();
     trial.cluster.deletes(CONFIGURATIONS, "main");
-    one.stands(Standing::Gone);
+    one.stands(HookStanding::Gone);
     one.publish().await.unwrap();
     drop(three);
     for seconds in [20, 9] {
@@ -314,7 +314,7 @@ async fn an_object_that_changes_meanwhile_is_tried_again() {
     let mut one = trial.replica("one", true).await;
     one.publish().await.unwrap();
     trial.cluster.deletes(CONFIGURATIONS, "main");
-    one.stands(Standing::Gone);
+    one.stands(HookStanding::Gone);
     one.publish().await.unwrap();
     let path = format!("{CONFIGURATIONS}/main?");
     for code in [409, 422] {
@@ -336,7 +336,7 @@ async fn without_the_finalizer_and_without_rights_there_is_a_reason_and_no_harm(
     assert!(trial.object()["metadata"]["finalizers"].is_null(), "switched off");
 
     trial.cluster.says(&format!("{CONFIGURATIONS}/main/status"), Say::Status(403));
-    one.stands(Standing::Draining);
+    one.stands(HookStanding::Draining);
     let text = one.publish().await.unwrap_err();
     assert!(text.contains("answers 403 to PATCH") && text.contains("grant"), "{text}");
     trial.cluster.serves_normally();

@@ -10,8 +10,8 @@ use std::{
 use crate::{cluster::kubeconfig, front::until};
 use gatepost::{
     hooks::{Channel, ServiceAddresses},
-    kube::Access,
-    live::{Current, Generation, LiveHook, Rotation, Target},
+    kube::KubeAccess,
+    live::{CallTarget, Current, Generation, LiveHook, Rotation},
     model::Revision,
     snapshot::{SourceFile, load},
     telemetry::Metrics,
@@ -122,7 +122,7 @@ fn in_force(current: &Current, number: u64, service: &str) {
     let hook = Arc::clone(&snapshot.hooks[0]);
     let channel = Channel::open(hook.endpoint.clone(), None, &[tokio::runtime::Handle::current()]);
     let live = LiveHook {
-        target: Target::new(Arc::clone(&hook), channel),
+        target: CallTarget::new(Arc::clone(&hook), channel),
         metrics: Metrics::new(1).hook(hook.hook_type, &hook.name),
         hook,
         rotation: Rotation::Probing { since: SystemTime::UNIX_EPOCH, last_failure: None },
@@ -155,7 +155,7 @@ async fn endpoints_come_and_go_with_their_slices_and_hooks() {
     let path = kubeconfig(folder.path(), &format!("http://{}", face.address), json!({"token": "t"}), None);
     let current = Arc::new(Current::new(Instant::now()));
     in_force(&current, 1, "hook");
-    let access = Access::Kubeconfig { path: Some(path), context: None };
+    let access = KubeAccess::Kubeconfig { path: Some(path), context: None };
     let watcher = ServiceWatcher::new(access, Arc::clone(&current)).await.unwrap();
     let addresses = watcher.addresses();
     assert_eq!(found(&addresses, HOST), None, "nothing is known yet");

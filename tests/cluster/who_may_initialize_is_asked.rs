@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use gatepost::{
     admit::{Caller, Gate, Reasons, decide},
-    kube::Access,
+    kube::KubeAccess,
     model::{Phase, Rope, Verdict},
     watch::AccessReviews,
     wire::{
@@ -43,7 +43,7 @@ async fn asking(apiserver: &Apiserver) -> Gate {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kubeconfig");
     apiserver.write_kubeconfig(&path);
-    let reviews = AccessReviews::new(Access::Kubeconfig { path: Some(path), context: None }).await.unwrap();
+    let reviews = AccessReviews::new(KubeAccess::Kubeconfig { path: Some(path), context: None }).await.unwrap();
     let authorizer = Some(reviews.authorizer());
     tokio::spawn(async move {
         // The client reads it when it is asked first.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use gatepost::{
     admit::decide,
     model::{Hook, Rope, SideEffects, Verdict},
-    patch::{Document, Limits, Patch},
+    patch::{Document, Patch, PatchLimits},
     wire::pb::k8s::io::{api::admission::v1::AdmissionRequest, api::authentication::v1::UserInfo},
 };
 use serde::Deserialize;
@@ -227,7 +227,7 @@ fn judge_verdict(verdict: &Verdict, case: &Case, object: Bytes) -> Outcome {
     if let Some(labels) = &expect.labels_after {
         let object = Rope::new([object]);
         let patch = Patch::parse(verdict.patch.clone().unwrap_or_else(|| "[]".into())).map_err(|e| e.to_string())?;
-        let patched = Document::new(object).and_then(|object| object.patched(&patch, Limits::default()));
+        let patched = Document::new(object).and_then(|object| object.patched(&patch, PatchLimits::default()));
         let rope = patched.map_err(|error| error.to_string())?.rope().clone();
         let object: Value = serde_json::from_slice(&rope.copy_of(0..rope.len())).map_err(|error| error.to_string())?;
         equal("labels", &object["metadata"]["labels"], &json!(labels))?;

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use gatepost::{
     model::Rope,
-    patch::{Document, Fault, Limits, Patch, PatchError},
+    patch::{Document, OperationFault, Patch, PatchError, PatchLimits},
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -46,7 +46,8 @@ pub(crate) fn case(shared: &Value, case: &Value) -> Understood {
 }
 
 fn judge(case: &Case) -> Outcome {
-    let limits = Limits { copied: case.copy_size_limit.unwrap_or(Limits::default().copied), ..Limits::default() };
+    let limits =
+        PatchLimits { copied: case.copy_size_limit.unwrap_or(PatchLimits::default().copied), ..PatchLimits::default() };
     let object = Rope::new([Bytes::from(case.document.to_string())]);
     let patch = Patch::parse(case.patch.to_string().into());
     let document = Document::new(object).map_err(|error| error.to_string())?;
@@ -54,7 +55,7 @@ fn judge(case: &Case) -> Outcome {
     equal("applies", patched.is_ok(), case.expect.applies)?;
     match patched {
         Err(error) => {
-            let test_failed = matches!(error, PatchError::Operation { fault: Fault::TestFailed, .. });
+            let test_failed = matches!(error, PatchError::Operation { fault: OperationFault::TestFailed, .. });
             equal("a test failed", test_failed || case.expect.reason.is_none(), true)
         }
         Ok(document) => {

@@ -1,6 +1,6 @@
 //! `match_condition_outcome.json`: result of several conditions together.
 
-use gatepost::cel::{Decision, Evaluated, combined};
+use gatepost::cel::{ConditionsDecision, Evaluated, combined};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -60,11 +60,11 @@ fn judge(case: &Case) -> Outcome {
         evaluations.push(Evaluated::OutOfBudget);
     }
     let (error, matches, failed_condition) = match combined(evaluations) {
-        Decision::Matches => (false, true, ""),
-        Decision::Excluded(name) => (false, false, name),
+        ConditionsDecision::Matches => (false, true, ""),
+        ConditionsDecision::Excluded(name) => (false, false, name),
         // As the selection of hooks does it.
-        Decision::Failed(_) => (case.failure_policy != Some(Policy::Ignore), false, ""),
-        Decision::TooLong | Decision::Undecided(_) => return Err("too long".into()),
+        ConditionsDecision::Failed(_) => (case.failure_policy != Some(Policy::Ignore), false, ""),
+        ConditionsDecision::TooLong | ConditionsDecision::Undecided(_) => return Err("too long".into()),
     };
     let found = Expected { error, matches, failed_condition: failed_condition.to_owned() };
     equal("the outcome", &found, &case.expect)

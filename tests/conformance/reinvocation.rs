@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use gatepost::{
     admit::{Caller, decide},
     model::{Phase, Rope, Verdict},
-    patch::{Document, Limits, Patch},
+    patch::{Document, Patch, PatchLimits},
     wire::pb::k8s::io::api::admission::v1::AdmissionRequest,
 };
 use serde::Deserialize;
@@ -160,6 +160,6 @@ fn patched(object: &Value, verdict: &Verdict) -> Result<Value, String> {
     let Some(patch) = verdict.patch.clone() else { return Ok(object.clone()) };
     let patch = Patch::parse(patch).map_err(|error| error.to_string())?;
     let document = Document::new(Rope::new([object.to_string().into()])).map_err(|error| error.to_string())?;
-    let patched = document.patched(&patch, Limits::default()).map_err(|error| error.to_string())?;
+    let patched = document.patched(&patch, PatchLimits::default()).map_err(|error| error.to_string())?;
     serde_json::from_slice(&patched.rope().copy_of(0..patched.rope().len())).map_err(|error| error.to_string())
 }

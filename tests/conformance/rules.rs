@@ -1,7 +1,7 @@
 //! `rules.json`: does a rule see a request?
 
 use gatepost::{
-    model::Target,
+    model::RuleTarget,
     snapshot::{HookSet, How},
     wire::pb::k8s::io::api::admission::v1::AdmissionRequest,
 };
@@ -88,7 +88,7 @@ fn judge(case: Case) -> Outcome {
         operation: text(&operation),
         ..Default::default()
     })?;
-    equal("the rule", snapshot.hooks[0].rules[0].matches(&Target::as_made(&review)), case.expect_match)?;
+    equal("the rule", snapshot.hooks[0].rules[0].matches(&RuleTarget::as_made(&review)), case.expect_match)?;
     let mut matched = HookSet::new();
     snapshot.matching(&review, &mut matched);
     equal("the index", matched.iter().any(|matched| matched.how == How::AsMade), case.expect_match)

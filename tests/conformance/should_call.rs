@@ -5,7 +5,7 @@
 //! by [`Caller`]; Gatepost is given what that one sends.
 
 use gatepost::{
-    model::{Gvr, Hook, MatchPolicy, Operation, Served, Target},
+    model::{Gvr, Hook, MatchPolicy, Operation, RuleTarget, Served},
     snapshot::{HookSet, How, Snapshot},
     wire::pb::k8s::io::api::admission::v1::AdmissionRequest,
 };
@@ -220,7 +220,7 @@ impl Caller<'_> {
     fn rule_sees(&self, [group, version, resource]: &Three) -> Result<Option<usize>, String> {
         let gvr =
             Gvr { group: group.as_str().into(), version: version.as_str().into(), resource: resource.as_str().into() };
-        let target = Target {
+        let target = RuleTarget {
             operation: Operation::from_name(&self.attributes.operation).ok_or("not understood: operation")?,
             resource: &gvr,
             sub_resource: &self.attributes.subresource,

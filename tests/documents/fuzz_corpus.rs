@@ -108,7 +108,7 @@ fn many_seeds_are_taken() {
         let end = patch[at + 1..].iter().position(|byte| *byte == b'\n').map_or(patch.len(), |end| at + 1 + end);
         let document = gatepost::patch::Document::new(Rope::new([object.slice(..at)]));
         let patch = gatepost::patch::Patch::parse(patch.slice(at + 1..end));
-        document.and_then(|document| document.patched(&patch?, gatepost::patch::Limits::default())).is_ok()
+        document.and_then(|document| document.patched(&patch?, gatepost::patch::PatchLimits::default())).is_ok()
     });
     taken("match_condition", &|bytes| {
         crate::oracles::match_condition::value(&bytes).is_some_and(|value| value.is_ok())

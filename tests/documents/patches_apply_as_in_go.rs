@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use gatepost::{
     model::Rope,
-    patch::{Document, Limits, Patch, PatchError},
+    patch::{Document, Patch, PatchError, PatchLimits},
 };
 use proptest::prelude::*;
 use serde::Deserialize;
@@ -39,9 +39,9 @@ fn forms(object: &str) -> [Rope; 2] {
 
 fn apply(object: Rope, patch: &str) -> Result<Document, PatchError> {
     let patch = Patch::parse(bytes(patch))?;
-    let applied = Document::new(object.clone())?.patched(&patch, Limits::default());
+    let applied = Document::new(object.clone())?.patched(&patch, PatchLimits::default());
     // A text known to be JSON is not checked once more, with the same result.
-    let checked = Document::checked(object).expect("it was checked").patched(&patch, Limits::default());
+    let checked = Document::checked(object).expect("it was checked").patched(&patch, PatchLimits::default());
     let said = |applied: &Result<Document, PatchError>| match applied {
         Ok(document) => Ok(text(document.rope())),
         Err(error) => Err(error.clone()),
@@ -313,7 +313,7 @@ proptest! {
         let apply = |object: Rope, patches: &[&[Value]]| {
             let document = Document::new(object).unwrap();
             let patched = patches.iter().try_fold(document, |document, patch| {
-                document.patched(&Patch::parse(bytes(&Value::from(patch.to_vec()).to_string()))?, Limits::default())
+                document.patched(&Patch::parse(bytes(&Value::from(patch.to_vec()).to_string()))?, PatchLimits::default())
             });
             patched.map(|document| (text(document.rope()), document.difference().map(|patch| text(&patch)), document.changed_identity()))
         };

@@ -3,7 +3,7 @@
 use std::{fs, path::Path, time::Duration};
 
 use gatepost::{
-    etcd::{Access, Client, EtcdError, Login, TlsFiles},
+    etcd::{EtcdAccess, EtcdClient, EtcdError, Login, TlsFiles},
     source::{EtcdLocation, ReadError},
 };
 use serde_json::json;
@@ -61,7 +61,7 @@ impl Secure {
         let file = |name: &str| self.folder.path().join(name);
         let pair = shown.then(|| (file("client.crt"), file("client.key")));
         let tls = TlsFiles { ca: Some(file("ca.crt")), pair };
-        of(Access { endpoints: self.cluster.urls(), tls, ..Access::default() })
+        of(EtcdAccess { endpoints: self.cluster.urls(), tls, ..EtcdAccess::default() })
     }
 }
 
@@ -93,7 +93,7 @@ fn tls_with_client_certificates(program: &Path) {
     assert!(message.contains("TLS"), "{message}");
 
     write(etcd.folder.path(), "client.key", "none");
-    let error = runtime().block_on(Client::open(&etcd.place(true).access)).unwrap_err();
+    let error = runtime().block_on(EtcdClient::open(&etcd.place(true).access)).unwrap_err();
     assert!(matches!(error, EtcdError::Tls(_)), "{error}");
 }
 
@@ -112,17 +112,17 @@ fn a_user_reads_the_prefix_and_no_more(program: &Path) {
     let folder = tempfile::tempdir().unwrap();
     let right = write(folder.path(), "right", "hunter2\n");
     let wrong = write(folder.path(), "wrong", "hunter22\n");
-    let access = |user: &str, password_file: &Path| Access {
+    let access = |user: &str, password_file: &Path| EtcdAccess {
         endpoints: cluster.urls(),
         login: Some(Login { user: user.to_owned(), password_file: password_file.to_owned() }),
-        ..Access::default()
+        ..EtcdAccess::default()
     };
     let ours = access("gatepost", &right);
     let mut reader = Reader::open(of(ours.clone()));
     assert_eq!(reader.good().files.len(), 1);
 
     runtime().block_on(async {
-        let client = Client::open(&ours).await.unwrap();
+        let client = EtcdClient::open(&ours).await.unwrap();
         client.get_prefix(PREFIX).await.unwrap();
         // The calls by which a replica reports.
         let lease = client.grant(Duration::from_secs(15)).await.unwrap();
@@ -144,7 +144,7 @@ fn a_user_reads_the_prefix_and_no_more(program: &Path) {
     Reader::open(of(access("nobody", &right))).fails_with("denies the user \"nobody\" this");
     Reader::open(place(cluster.urls())).fails_with("wants a user");
     fs::write(&right, "\n").unwrap();
-    assert!(runtime().block_on(Client::open(&ours)).unwrap_err().to_string().contains("no password in it"));
+    assert!(runtime().block_on(EtcdClient::open(&ours)).unwrap_err().to_string().contains("no password in it"));
     // Another password ends all tokens of the user.
     let question = json!({ "name": "root", "password": "hunter2-root" });
     let root = cluster.post("/v3/auth/authenticate", &question).unwrap();
@@ -186,7 +186,8 @@ fn a_name_that_does_not_resolve(program: &Path) {
     let cluster = Cluster::start(program, 1);
     // Too long for a label: no resolver has to be asked.
     let nowhere = format!("http://{}.example:2379", "x".repeat(64));
-    let reading = |endpoints| Reader::open(of(Access { endpoints, plaintext: true, ..Access::default() })).read();
+    let reading =
+        |endpoints| Reader::open(of(EtcdAccess { endpoints, plaintext: true, ..EtcdAccess::default() })).read();
     let both = [vec![nowhere.clone()], cluster.urls()].concat();
     reading(both).expect("the next endpoint answers");
     let error = reading(vec![nowhere]).unwrap_err();

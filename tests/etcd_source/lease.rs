@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use gatepost::etcd::{Client, EtcdError};
+use gatepost::etcd::{EtcdClient, EtcdError};
 
 use crate::{
     cases::Case,
@@ -15,7 +15,7 @@ pub(crate) const CASES: &[Case] = &[("what_is_put_under_a_lease_ends_with_it", w
 fn what_is_put_under_a_lease_ends_with_it(program: &Path) {
     let cluster = Cluster::start(program, 1);
     runtime().block_on(async {
-        let client = Client::open(&place(cluster.urls()).access).await.unwrap();
+        let client = EtcdClient::open(&place(cluster.urls()).access).await.unwrap();
         let kept = client.put("/live/kept", "x", None).await.unwrap();
         let lease = client.grant(Duration::from_secs(60)).await.unwrap();
         let put = client.put("/live/me", "here", Some(lease)).await.unwrap();

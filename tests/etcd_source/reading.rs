@@ -3,7 +3,7 @@
 use std::{fs, ops::Range, path::Path};
 
 use gatepost::{
-    etcd::{Access, Client, EtcdError},
+    etcd::{EtcdAccess, EtcdClient, EtcdError},
     model::Revision,
     source::EtcdLocation,
 };
@@ -135,8 +135,8 @@ fn a_prefix_larger_than_the_limit(program: &Path) {
     const VALUE: usize = 1_200 << 10;
     let cluster = Cluster::start(program, 1);
     let value = "#".repeat(VALUE);
-    let access = Access { endpoints: cluster.urls(), ..Access::default() };
-    let whole = || runtime().block_on(async { Client::open(&access).await?.within(LONG).get_prefix(PREFIX).await });
+    let access = EtcdAccess { endpoints: cluster.urls(), ..EtcdAccess::default() };
+    let whole = || runtime().block_on(async { EtcdClient::open(&access).await?.within(LONG).get_prefix(PREFIX).await });
     let put = |keys: Range<usize>| {
         for key in keys {
             cluster.put(&format!("{PREFIX}{key}"), &value);

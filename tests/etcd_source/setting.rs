@@ -8,7 +8,7 @@ use std::{
 
 use gatepost::{
     app::{Running, Settings, Sidecar},
-    etcd::Access,
+    etcd::EtcdAccess,
     source::{Contents, EtcdLocation, ReadError, Source, SourceLocation},
 };
 use tokio::runtime::{Builder, Runtime};
@@ -22,10 +22,10 @@ pub(crate) const PREFIX: &str = "/gatepost/config/";
 
 /// Place at these endpoints, without credentials.
 pub(crate) fn place(endpoints: Vec<String>) -> EtcdLocation {
-    of(Access { endpoints, ..Access::default() })
+    of(EtcdAccess { endpoints, ..EtcdAccess::default() })
 }
 
-pub(crate) fn of(access: Access) -> EtcdLocation {
+pub(crate) fn of(access: EtcdAccess) -> EtcdLocation {
     EtcdLocation { access, prefix: PREFIX.to_owned(), files: None }
 }
 

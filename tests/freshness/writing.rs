@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use gatepost::etcd::{Access, Client};
+use gatepost::etcd::{EtcdAccess, EtcdClient};
 use tokio::time::{Instant, sleep};
 
 use crate::{Fallible, bound::Change, sidecars::PREFIX};
@@ -14,14 +14,14 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// Changes the configuration.
 pub(crate) struct Writer {
-    client: Client,
+    client: EtcdClient,
     /// Every change so far.
     pub(crate) changes: Vec<Change>,
 }
 
 impl Writer {
     pub(crate) async fn open(endpoints: Vec<String>) -> Fallible<Self> {
-        let client = Client::open(&Access { endpoints, ..Access::default() }).await?.within(TRY);
+        let client = EtcdClient::open(&EtcdAccess { endpoints, ..EtcdAccess::default() }).await?.within(TRY);
         Ok(Self { client, changes: Vec::new() })
     }
 

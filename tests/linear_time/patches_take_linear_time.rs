@@ -9,7 +9,7 @@ use crate::cpu;
 use bytes::Bytes;
 use gatepost::{
     model::Rope,
-    patch::{Document, Limits, Patch},
+    patch::{Document, Patch, PatchLimits},
 };
 
 /// Operations of the smaller patch.
@@ -128,7 +128,7 @@ fn quickest((object, operations): Made, runs: usize) -> Duration {
     let work = || {
         let patch = Patch::parse(patch.clone()).expect("a patch");
         let document = Document::new(Rope::new([object.clone()])).expect("an object");
-        let patched = document.patched(&patch, Limits::default()).expect("it applies");
+        let patched = document.patched(&patch, PatchLimits::default()).expect("it applies");
         black_box(patched.difference());
     };
     (0..runs).map(|_| cpu::of(work)).min().unwrap_or_default()

@@ -11,7 +11,7 @@ use gatepost::{
     front::admin::Admin,
     live::{Current, FailedRead, Generation, Namespaces, Rejection},
     model::Labels,
-    replicas::{Replica, Report},
+    replicas::{Replica, ReplicaReport},
     snapshot::{Problem, Snapshot},
     telemetry::{Metrics, Refused},
 };
@@ -83,7 +83,7 @@ async fn a_stale_replica_is_unready_to_whoever_has_others() {
 async fn what_is_amiss_without_making_it_unready_is_shown_to_whoever_asks_for_more() {
     use gatepost::{
         hooks::Channel,
-        live::{LiveHook, Overdue, Rotation, Target},
+        live::{CallTarget, LiveHook, Overdue, Rotation},
         model::{Step, Unreachable},
         snapshot::{SourceFile, load},
     };
@@ -101,7 +101,7 @@ async fn what_is_amiss_without_making_it_unready_is_shown_to_whoever_asks_for_mo
     let refused = Unreachable::at(Step::Connect, "refused").into();
     let overdue = Overdue { since, within: Duration::from_secs(300), last_failure: Some(refused) };
     let live = LiveHook {
-        target: Target::new(Arc::clone(&hook), channel),
+        target: CallTarget::new(Arc::clone(&hook), channel),
         metrics: metrics.hook(hook.hook_type, &hook.name),
         hook,
         rotation: Rotation::Probing { since, last_failure: None },
@@ -211,7 +211,7 @@ async fn configz_shows_what_is_in_force_and_what_was_rejected() {
     );
     current.set_rejected(None);
     assert_eq!(page().await["rejected"], Value::Null);
-    let report: Report = serde_json::from_value(page_now["replica"].clone()).expect("a report");
+    let report: ReplicaReport = serde_json::from_value(page_now["replica"].clone()).expect("a report");
     assert_eq!((&*report.replica, report.generation, &*report.revision), ("a", 7, "1"));
     assert_eq!(report.rejected.map(|rejected| rejected.revision).as_deref(), Some("2"));
     assert_eq!(page_now["telling"], json!({ "place": null, "told": null, "failure": null }));

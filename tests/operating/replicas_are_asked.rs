@@ -16,7 +16,7 @@ use crate::support::{
 };
 use gatepost::{
     etcd,
-    replicas::{Report, Standing, StatusPlace},
+    replicas::{HookStanding, ReplicaReport, StatusPlace},
 };
 use serde_json::Value;
 use tokio::{
@@ -61,16 +61,16 @@ async fn status_shows_every_replica_and_ends_badly_when_one_is_silent() {
     assert!(lines[2].starts_with("b ") && lines[2].contains(&a.running.current.load().revision.to_string()), "{table}");
 
     let (code, text, _) = gatepost(&["status", "--json"], &[&a]).await;
-    let reports: Vec<Report> = serde_json::from_str(&text).expect("reports");
+    let reports: Vec<ReplicaReport> = serde_json::from_str(&text).expect("reports");
     assert_eq!((code, reports.len(), &*reports[0].replica), (Some(0), 1, "a"));
-    assert_eq!((&*reports[0].hooks[0].name, reports[0].hooks[0].state), (HOOK, Standing::Active));
+    assert_eq!((&*reports[0].hooks[0].name, reports[0].hooks[0].state), (HOOK, HookStanding::Active));
 
     // The same address twice is one replica, however it is written; so are two addresses that lead to one.
     let again =
         [a.running.addresses.admin.to_string(), format!("http://localhost:{}", a.running.addresses.admin.port())];
     let twice = ["status", "--admin", &again[0], "--admin", &again[1], "--json", "--expect", "2"];
     let (code, text, stderr) = gatepost(&twice, &[&a]).await;
-    let reports: Vec<Report> = serde_json::from_str(&text).expect("reports");
+    let reports: Vec<ReplicaReport> = serde_json::from_str(&text).expect("reports");
     assert_eq!((code, reports.len(), &*stderr), (Some(1), 1, "gatepost: 1 replicas are alive; expected: 2\n"));
 
     let silent = b.running.addresses.admin;
@@ -158,7 +158,7 @@ async fn drain_ends_when_no_replica_asks_the_hook_any_more() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_replica_that_cannot_publish_its_report_serves_all_the_same() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
-    let access = etcd::Access { endpoints: vec![format!("http://{free}")], ..etcd::Access::default() };
+    let access = etcd::EtcdAccess { endpoints: vec![format!("http://{free}")], ..etcd::EtcdAccess::default() };
     let status_place = StatusPlace::Etcd { access, prefix: StatusPlace::ETCD_PREFIX.to_owned() };
     let h = ScriptedHook::start(Script::Allow).await;
     let a = Configured::publishing_to("a", status_place, &[hook(HOOK, &h.url(), "")]);

@@ -9,7 +9,7 @@ use std::{
 };
 
 use gatepost::{
-    front::{Bound, Drained, Limits},
+    front::{Bound, Drained, FrontLimits},
     tls::ServerTls,
 };
 use tokio::{
@@ -26,7 +26,7 @@ use crate::{
 
 #[tokio::test]
 async fn a_call_under_way_is_finished_and_no_new_connection_taken() {
-    let sidecar = sidecar(Limits::default()).await;
+    let sidecar = sidecar(FrontLimits::default()).await;
     let caller = front::caller(sidecar.address).await;
     let (response, mut rest) = caller.begin(grpc(REVIEW)).await;
     let mut message = review("1", 50_000);
@@ -43,7 +43,7 @@ async fn a_call_under_way_is_finished_and_no_new_connection_taken() {
 
 #[tokio::test]
 async fn a_call_that_does_not_end_is_cut() {
-    let sidecar = sidecar(Limits { drain: Duration::from_millis(50), ..Limits::default() }).await;
+    let sidecar = sidecar(FrontLimits { drain: Duration::from_millis(50), ..FrontLimits::default() }).await;
     let caller = front::caller(sidecar.address).await;
     let (response, mut rest) = caller.begin(grpc(REVIEW)).await;
     rest.send_data(review("1", 50_000).slice(..10_000), false).expect("sent");
@@ -62,7 +62,7 @@ async fn a_unix_socket_serves_the_same() {
     let path = folder.path().join("gatepost.sock");
     let listener = tokio::net::UnixListener::bind(&path).expect("binds");
     let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
-    let sidecar = front::serving(Limits::default(), nowhere, Bound::Unix(listener));
+    let sidecar = front::serving(FrontLimits::default(), nowhere, Bound::Unix(listener));
     sidecar.current.stamp(Instant::now());
     let caller = front::over(tokio::net::UnixStream::connect(&path).await.expect("connects")).await;
     caller.review("1", 100_000).await.assert_allowed("1");
@@ -181,7 +181,7 @@ async fn drained_under<Io: AsyncRead + AsyncWrite + Unpin>(sidecar: front::Sidec
 
 #[tokio::test]
 async fn a_caller_that_writes_on_reads_its_last_answer() {
-    let sidecar = sidecar(Limits::default()).await;
+    let sidecar = sidecar(FrontLimits::default()).await;
     let stream = TcpStream::connect(sidecar.address).await.expect("connects");
     drained_under(sidecar, stream).await;
 }
@@ -193,7 +193,7 @@ async fn a_caller_that_writes_on_over_tls_reads_its_last_answer() {
     let tls = Arc::new(ServerTls::load(files(folder.path())).expect("sound files"));
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
     let address = listener.local_addr().expect("address");
-    let sidecar = front::serving(Limits::default(), address, Bound::Tls(listener, tls));
+    let sidecar = front::serving(FrontLimits::default(), address, Bound::Tls(listener, tls));
     sidecar.current.stamp(Instant::now() + Duration::from_secs(3600));
     let stream = tls::connect(address, &client(&authority, None, &["h2"], BOTH)).await.expect("shakes hands");
     drained_under(sidecar, stream).await;
@@ -201,7 +201,7 @@ async fn a_caller_that_writes_on_over_tls_reads_its_last_answer() {
 
 #[tokio::test]
 async fn a_caller_that_writes_on_over_http_1_reads_its_last_answer() {
-    let sidecar = sidecar(Limits::default()).await;
+    let sidecar = sidecar(FrontLimits::default()).await;
     let mut stream = TcpStream::connect(sidecar.address).await.expect("connects");
     let whole = webhook::review("last", 1000);
     let request = front::with(webhook::post("/validate"), "content-length", &whole.len().to_string());
@@ -223,7 +223,7 @@ async fn a_caller_that_writes_on_over_http_1_reads_its_last_answer() {
 
 #[tokio::test]
 async fn one_that_never_closes_holds_up_the_end_for_a_bounded_time_and_is_not_counted_as_cut() {
-    let sidecar = sidecar(Limits { drain: Duration::from_millis(200), ..Limits::default() }).await;
+    let sidecar = sidecar(FrontLimits { drain: Duration::from_millis(200), ..FrontLimits::default() }).await;
     let mut caller = Bytewise::begin(TcpStream::connect(sidecar.address).await.expect("connects")).await;
     let message = review("1", 10);
     caller.ask(1, &message).await;

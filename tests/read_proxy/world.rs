@@ -19,9 +19,9 @@ use std::{
 
 use bytes::Bytes;
 use gatepost::{
-    kube::Access,
-    proxy::{Cluster, Origin, Proxy, Resources, Settings, listen},
-    tls::{Looked, ServerFiles, ServerTls, client_user},
+    kube::KubeAccess,
+    proxy::{Cluster, ProxiedResources, Proxy, ProxySettings, RequestOrigin, listen},
+    tls::{FileCheck, ServerFiles, ServerTls, client_user},
 };
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
@@ -135,7 +135,7 @@ impl World {
     pub async fn with<F>(
         script: impl Fn(Request<Incoming>) -> F + Send + Sync + 'static,
         protocols: &[&str],
-        change: impl FnOnce(&mut Settings),
+        change: impl FnOnce(&mut ProxySettings),
     ) -> Self
     where
         F: Future<Output = Response<Content>> + Send + 'static,
@@ -147,7 +147,7 @@ impl World {
     pub async fn draining<F>(
         script: impl Fn(Request<Incoming>) -> F + Send + Sync + 'static,
         protocols: &[&str],
-        change: impl FnOnce(&mut Settings),
+        change: impl FnOnce(&mut ProxySettings),
         drain: Duration,
     ) -> Self
     where
@@ -167,10 +167,10 @@ impl World {
         let script: Script = Arc::new(move |request: Request<Incoming>| -> Answering { Box::pin(script(request)) });
         let upstream = apiserver(&tls, protocols, script, Arc::clone(&asked)).await;
         let access = access(path, upstream, &server);
-        let origin = Origin { access: access.clone(), url: None, front_proxy: Some(certificate) };
+        let origin = RequestOrigin { access: access.clone(), url: None, front_proxy: Some(certificate) };
         let (plain, front_proxy) = origin.upstreams().await.unwrap();
-        let mut settings = Settings {
-            resources: Resources::parse(["configmaps", "widgets.example.com"]).unwrap(),
+        let mut settings = ProxySettings {
+            resources: ProxiedResources::parse(["configmaps", "widgets.example.com"]).unwrap(),
             see_all: Vec::new(),
             not_found_for: vec!["kubelet/".to_owned()],
             hold_timeout: LONG,
@@ -193,13 +193,13 @@ impl World {
     /// Another authority vouches for users' certificates from now on.
     pub fn replace_clients(&self) {
         put(&self.folder, "clients.crt", &Authority::new("other clients").pem());
-        assert_eq!(self.tls.look(), Looked::Replaced);
+        assert_eq!(self.tls.look(), FileCheck::Replaced);
     }
 
     /// The first one does so again.
     pub fn restore_clients(&self) {
         put(&self.folder, "clients.crt", &self.clients.pem());
-        assert_eq!(self.tls.look(), Looked::Replaced);
+        assert_eq!(self.tls.look(), FileCheck::Replaced);
     }
 
     /// The proxy is to end.
@@ -288,14 +288,14 @@ pub fn is_review(request: &Request<Incoming>) -> bool {
     request.uri().path().ends_with("reviews")
 }
 
-fn access(folder: &std::path::Path, upstream: SocketAddr, server: &Authority) -> Access {
+fn access(folder: &std::path::Path, upstream: SocketAddr, server: &Authority) -> KubeAccess {
     let ca = put(folder, "upstream.crt", &server.pem());
     let cluster = json!({"server": format!("https://localhost:{}", upstream.port()), "certificate-authority": ca});
     let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
         "clusters": [{"name": "c", "cluster": cluster}],
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
         "users": [{"name": "u", "user": {"token": "of-the-proxy"}}]});
-    Access::Kubeconfig { path: Some(put(folder, "kubeconfig", &kubeconfig.to_string())), context: None }
+    KubeAccess::Kubeconfig { path: Some(put(folder, "kubeconfig", &kubeconfig.to_string())), context: None }
 }
 
 async fn apiserver(tls: &ServerTls, protocols: &[&str], script: Script, asked: Arc<Mutex<Vec<Asked>>>) -> SocketAddr {

@@ -11,7 +11,7 @@ use crate::{front, webhook};
 use bytes::Bytes;
 use gatepost::{
     admit::Reasons,
-    front::{Bound, Limits},
+    front::{Bound, FrontLimits},
 };
 use tokio::{
     io::AsyncWriteExt,
@@ -23,7 +23,7 @@ async fn sidecar(hook_url: &str) -> front::Sidecar {
     let gate = gate(&document(&[hook("slow", hook_url, "timeout: 20s\nsideEffects: None\n")]), Reasons::First);
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
     let address = listener.local_addr().expect("address");
-    before(gate, Limits::default(), address, Bound::Tcp(listener))
+    before(gate, FrontLimits::default(), address, Bound::Tcp(listener))
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use crate::support::{
 use gatepost::{
     admit::{Gate, Reasons},
     hooks::{Channel, ConnectionBudget, Resources},
-    live::{Generation, LiveHook, Target},
+    live::{CallTarget, Generation, LiveHook},
     memory::{MemoryBudget, Purpose},
     model::Phase,
     wire::pb::k8s::io::apimachinery::pkg::runtime::RawExtension,
@@ -30,7 +30,7 @@ fn hold_in(gate: &Gate, memory: &Arc<MemoryBudget>) {
     let hooks = former
         .hooks
         .iter()
-        .map(|live| LiveHook { target: Target::new(Arc::clone(&live.hook), channel(live)), ..live.clone() });
+        .map(|live| LiveHook { target: CallTarget::new(Arc::clone(&live.hook), channel(live)), ..live.clone() });
     gate.current.publish(Arc::new(Generation {
         number: former.number + 1,
         digest: former.digest.clone(),

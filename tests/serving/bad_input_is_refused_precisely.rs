@@ -7,7 +7,7 @@ use crate::front;
 use crate::front::{Ended, LONG, REVIEW, ended, framed, grpc, review, sidecar, sidecar_with_budget, until, with};
 use bytes::Bytes;
 use gatepost::{
-    front::Limits,
+    front::FrontLimits,
     wire::pb::k8s::io::{
         api::admission::v1::{AdmissionRequest, AdmissionReview},
         apimachinery::pkg::apis::meta::v1::{GroupVersionKind, GroupVersionResource},
@@ -23,8 +23,8 @@ const RESOURCE_EXHAUSTED: i32 = 8;
 const UNIMPLEMENTED: i32 = 12;
 const INTERNAL: i32 = 13;
 
-fn limits() -> Limits {
-    Limits { message_bytes: 1 << 20, ..Limits::default() }
+fn limits() -> FrontLimits {
+    FrontLimits { message_bytes: 1 << 20, ..FrontLimits::default() }
 }
 
 /// Makes a bad call between the two halves of a good one and before another good one, all on one connection.
@@ -274,7 +274,7 @@ async fn garbage_instead_of_http_is_dropped() {
 
 #[tokio::test]
 async fn one_connection_too_many_is_closed_while_the_others_have_a_review_and_else_takes_the_place_of_one() {
-    let sidecar = sidecar(Limits { connections: 1, ..limits() }).await;
+    let sidecar = sidecar(FrontLimits { connections: 1, ..limits() }).await;
     let caller = front::caller(sidecar.address).await;
     let (slow, mut rest) = caller.begin(grpc(REVIEW)).await;
     let mut message = review("slow", 1000);
@@ -295,7 +295,7 @@ async fn one_connection_too_many_is_closed_while_the_others_have_a_review_and_el
 
 #[tokio::test]
 async fn reviews_arrive_in_any_pieces() {
-    let sidecar = sidecar(Limits { timeout: Duration::from_secs(20), ..limits() }).await;
+    let sidecar = sidecar(FrontLimits { timeout: Duration::from_secs(20), ..limits() }).await;
     let caller = front::caller(sidecar.address).await;
     let message = review("pieces", 4000);
     for size in [1, 3, 5, 7, 1000, 1024, 4000] {

@@ -11,7 +11,8 @@ use crate::support::http_hook::{HTTP1, HttpHook, HttpScript};
 use bytes::Bytes;
 use gatepost::{
     hooks::{
-        Arrival, Call, Channel, ConnectionBudget, HttpRequest, Reply, Request, Resources, Responses, Reuse, Unanswered,
+        Arrival, Call, Channel, ConnectionBudget, HookRequest, HttpRequest, Reply, Resources, Responses, Reuse,
+        Unanswered,
     },
     memory::MemoryBudget,
     model::{CallFailure, HttpForm, ReviewVersion, Rope, Step},
@@ -40,7 +41,7 @@ fn channel(hook: &HttpHook) -> Arc<Channel> {
 fn call(responses: &Arc<Responses>, tag: usize, time: Duration) -> Call {
     let path = format!("/{tag}").into();
     Call {
-        request: Request::Http(HttpRequest { path, form: HttpForm::Json(ReviewVersion::V1), timeout: time }),
+        request: HookRequest::Http(HttpRequest { path, form: HttpForm::Json(ReviewVersion::V1), timeout: time }),
         body: Rope::new([Bytes::from_static(b"{}")]),
         deadline: Instant::now() + time,
         responses: responses.clone(),

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::front;
 use crate::front::{LONG, caller, sidecar, unconfigured};
-use gatepost::front::Limits;
+use gatepost::front::FrontLimits;
 use tokio::time::timeout;
 use tokio_stream::StreamExt;
 use tonic::{Code, transport::Channel};
@@ -21,7 +21,7 @@ fn about(service: &str) -> HealthCheckRequest {
 
 #[tokio::test]
 async fn health_follows_readiness() {
-    let sidecar = unconfigured(Limits::default()).await;
+    let sidecar = unconfigured(FrontLimits::default()).await;
     let mut health = HealthClient::new(channel(&sidecar).await);
     let mut watch = health.watch(about("gatepost.v1.Admission")).await.expect("watches").into_inner();
     let mut next =
@@ -58,7 +58,7 @@ macro_rules! lists_the_services {
                 ServerReflectionRequest, server_reflection_client::ServerReflectionClient,
                 server_reflection_request::MessageRequest, server_reflection_response::MessageResponse,
             };
-            let sidecar = sidecar(Limits::default()).await;
+            let sidecar = sidecar(FrontLimits::default()).await;
             let mut reflection = ServerReflectionClient::new(channel(&sidecar).await);
             let ask = |request| ServerReflectionRequest { host: String::new(), message_request: Some(request) };
             let asked = [
@@ -92,7 +92,7 @@ async fn a_generated_client_is_answered() {
         gatepost::v1::admission_client::AdmissionClient, k8s::io::api::admission::v1::AdmissionReview,
     };
     use prost::Message;
-    let sidecar = sidecar(Limits::default()).await;
+    let sidecar = sidecar(FrontLimits::default()).await;
     let mut client = AdmissionClient::new(channel(&sidecar).await);
     let review = AdmissionReview::decode(front::review("7", 3000).slice(5..)).expect("review");
     let response = client.validate(review).await.expect("answered").into_inner().response.expect("response");
@@ -103,7 +103,7 @@ async fn a_generated_client_is_answered() {
 
 #[tokio::test]
 async fn a_health_check_and_a_review_share_a_connection() {
-    let sidecar = sidecar(Limits::default()).await;
+    let sidecar = sidecar(FrontLimits::default()).await;
     let caller = caller(sidecar.address).await;
     let check = caller.call(front::grpc("/grpc.health.v1.Health/Check"), [front::framed(b"")]).await;
     check.assert(0, "");

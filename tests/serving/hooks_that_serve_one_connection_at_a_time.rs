@@ -12,7 +12,7 @@ use std::{
 use crate::support::{certificates::localhost, http_hook::HTTP1};
 use bytes::Bytes;
 use gatepost::{
-    hooks::{Call, Channel, HttpReply, HttpRequest, ProbePost, Reply, Request, Responses, Reuse},
+    hooks::{Call, Channel, HookRequest, HttpReply, HttpRequest, ProbePost, Reply, Responses, Reuse},
     model::{
         Endpoint, HttpForm, ReviewVersion, Rope, Transport,
         hook::{Address, EndpointTls},
@@ -103,8 +103,11 @@ fn channel(address: SocketAddr, ca_pem: Option<&str>) -> Arc<Channel> {
 }
 
 fn ask(channel: &Channel, worker: usize, responses: &Arc<Responses>) {
-    let request =
-        Request::Http(HttpRequest { path: "/validate".into(), form: HttpForm::Json(ReviewVersion::V1), timeout: LONG });
+    let request = HookRequest::Http(HttpRequest {
+        path: "/validate".into(),
+        form: HttpForm::Json(ReviewVersion::V1),
+        timeout: LONG,
+    });
     let body = Rope::new([Bytes::from_static(b"{}")]);
     let deadline = Instant::now() + LONG;
     channel.ask(

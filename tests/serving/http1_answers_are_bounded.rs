@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use gatepost::{
-    hooks::{Call, Channel, ConnectionBudget, HttpRequest, Reply, Request, Resources, Responses, Reuse},
+    hooks::{Call, Channel, ConnectionBudget, HookRequest, HttpRequest, Reply, Resources, Responses, Reuse},
     memory::{MemoryBudget, Purpose},
     model::{CallFailure, Endpoint, HttpForm, ReviewVersion, Rope, Transport, hook::Address},
 };
@@ -65,7 +65,7 @@ impl Hook {
         let channel = Channel::open_within(&resources, endpoint, None, &[Handle::current()]);
         let responses = Arc::new(Responses::default());
         let request =
-            Request::Http(HttpRequest { path: "/".into(), form: HttpForm::Json(ReviewVersion::V1), timeout: time });
+            HookRequest::Http(HttpRequest { path: "/".into(), form: HttpForm::Json(ReviewVersion::V1), timeout: time });
         let (body, deadline) = (Rope::new([Bytes::from_static(QUESTION)]), Instant::now() + time);
         channel.ask(
             0,

@@ -9,7 +9,7 @@ use std::{
 use crate::support::http_hook::{H2, HTTP1, HttpHook, HttpScript};
 use bytes::Bytes;
 use gatepost::{
-    hooks::{Call, Channel, HttpReply, HttpRequest, Processed, Reply, Request, Responses, Reuse, Unanswered},
+    hooks::{Call, Channel, HookRequest, HttpReply, HttpRequest, Processed, Reply, Responses, Reuse, Unanswered},
     model::{CallFailure, Endpoint, HttpForm, ReviewVersion, Rope, Step, Transport, hook::Address},
 };
 use http::Version;
@@ -45,7 +45,7 @@ fn ask(channel: &Channel, responses: &Arc<Responses>, calls: u32, body: &Rope) {
 }
 
 fn call(responses: &Arc<Responses>, tag: u32, body: &Rope) -> Call {
-    let request = Request::Http(HttpRequest { path: "/validate".into(), form: JSON, timeout: LONG });
+    let request = HookRequest::Http(HttpRequest { path: "/validate".into(), form: JSON, timeout: LONG });
     Call {
         request,
         body: body.clone(),

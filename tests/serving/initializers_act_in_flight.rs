@@ -18,7 +18,7 @@ use gatepost::{
     live::{Namespaces, break_glass::GlassOrigin},
     memory::MemoryBudget,
     model::{BreakGlass, Phase, Rope, Verdict},
-    patch::{Document, Limits, Patch},
+    patch::{Document, Patch, PatchLimits},
     wire::{
         inbound::view,
         pb::k8s::io::{
@@ -82,7 +82,7 @@ fn annotated(key: &str, value: &str, request: AdmissionRequest) -> AdmissionRequ
 /// The object as the verdict leaves it.
 fn object(verdict: &Verdict, arrived: Bytes) -> Value {
     let patch = Patch::parse(verdict.patch.clone().unwrap_or_else(|| "[]".into())).unwrap();
-    let patched = Document::new(Rope::new([arrived])).unwrap().patched(&patch, Limits::default()).unwrap();
+    let patched = Document::new(Rope::new([arrived])).unwrap().patched(&patch, PatchLimits::default()).unwrap();
     serde_json::from_slice(&patched.rope().copy_of(0..patched.rope().len())).unwrap()
 }
 

@@ -7,7 +7,7 @@ use std::{future::poll_fn, sync::Arc, time::Instant};
 use bytes::{Buf, Bytes, BytesMut};
 use gatepost::{
     admit::{Caller, Gate, Reasons, decide},
-    front::{Bound, Limits},
+    front::{Bound, FrontLimits},
     memory::MemoryBudget,
     model::{Phase, Rope, Verdict},
     wire::{
@@ -65,7 +65,7 @@ metadata: {{name: shop, labels: {{team: red}}}}
 async fn serving(gate: &Arc<Gate>) -> Sidecar {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    before(Arc::clone(gate), Limits::default(), address, Bound::Tcp(listener))
+    before(Arc::clone(gate), FrontLimits::default(), address, Bound::Tcp(listener))
 }
 
 async fn create(gate: &Gate, request: AdmissionRequest) -> Verdict {

@@ -10,8 +10,8 @@ use std::{
 use base64::Engine as _;
 use bytes::Bytes;
 use gatepost::{
-    front::{Bound, Limits},
-    live::hub::{Attached, Message, Unanswered},
+    front::{Bound, FrontLimits},
+    live::hub::{Attached, TaskFailure, TaskMessage},
     memory::{MemoryBudget, Purpose},
     tls::{ServerFiles, ServerTls},
     wire::pb::{
@@ -53,7 +53,7 @@ impl World {
         let tls = Arc::new(ServerTls::load(ServerFiles { client_ca, ..files(folder.path()) }).unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let sidecar = before(configured(initializers), Limits::default(), address, Bound::Tls(listener, tls));
+        let sidecar = before(configured(initializers), FrontLimits::default(), address, Bound::Tls(listener, tls));
         Self { sidecar, server, clients }
     }
 
@@ -116,7 +116,7 @@ async fn no_more_objects_are_held_than_there_is_room_for() {
         let room = MemoryBudget::unlimited().empty(Purpose::Queue);
         let (review, namespace_labels, mut digest) = (Bytes::from_static(b"object"), Vec::new(), [0; 32]);
         digest[..8].copy_from_slice(&n.to_be_bytes());
-        let message = Message { review, namespace_labels, digest, room };
+        let message = TaskMessage { review, namespace_labels, digest, room };
         tokio::spawn(async move { hub.ask(&name, message, Instant::now() + Duration::from_secs(60)).await.err() })
     };
     // One that takes one and does not answer, for each name.
@@ -144,7 +144,7 @@ async fn no_more_objects_are_held_than_there_is_room_for() {
     let others: Vec<_> = ["b", "c", "d"].into_iter().flat_map(|name| (0..1000).map(move |n| (name, n))).collect();
     let others: Vec<_> = others.into_iter().map(|(name, n)| hold(name, n)).collect();
     until("all are held", || held(4000)).await;
-    assert_eq!(hold("e", 0).await.unwrap(), Some(Unanswered::Full));
+    assert_eq!(hold("e", 0).await.unwrap(), Some(TaskFailure::Full));
     // Holds that are given up leave room.
     holds.iter().chain(&others).for_each(|hold| hold.abort());
     until("none is held", || held(0)).await;

@@ -23,7 +23,7 @@ use gatepost::{
     cel::{AccessDecision, Subject},
     live::{
         Authorizer,
-        authorizer::{Decided, Question},
+        authorizer::{AccessQuestion, Decided},
     },
     model::Phase,
     wire::pb::k8s::io::{
@@ -238,7 +238,7 @@ fn authorized(yaml: &str, decided: fn() -> Decided) -> (Arc<Gate>, Arc<AtomicUsi
     let asked = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&asked);
     tokio::spawn(async move {
-        while let Some(Question { username, user, check, answer }) = questions.recv().await {
+        while let Some(AccessQuestion { username, user, check, answer }) = questions.recv().await {
             assert_eq!((&*username, &user.groups[..]), ("alice", &["dev".to_owned()][..]));
             assert_eq!(check.subject, Subject::Requester);
             counted.fetch_add(1, Ordering::Relaxed);

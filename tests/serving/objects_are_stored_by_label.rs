@@ -12,7 +12,7 @@ use gatepost::{
         label::{self, PENDING, STATE, State},
     },
     model::{Phase, Rope, Verdict},
-    patch::{Document, Limits, Patch},
+    patch::{Document, Patch, PatchLimits},
     wire::{
         inbound::view,
         pb::k8s::io::{
@@ -73,7 +73,7 @@ fn patched(verdict: &Verdict, object: &Value) -> Value {
     assert_eq!(verdict.refusal, None);
     let patch = Patch::parse(verdict.patch.clone().unwrap_or_else(|| "[]".into())).unwrap();
     let object = Document::new(Rope::new([Bytes::from(object.to_string())])).unwrap();
-    let patched = object.patched(&patch, Limits::default()).unwrap();
+    let patched = object.patched(&patch, PatchLimits::default()).unwrap();
     serde_json::from_slice(&patched.rope().copy_of(0..patched.rope().len())).unwrap()
 }
 

@@ -10,9 +10,9 @@ use base64::Engine as _;
 use bytes::Bytes;
 use gatepost::{
     admit::{Gate, Reasons},
-    front::{Bound, Limits},
+    front::{Bound, FrontLimits},
     model::Rope,
-    patch::{Document, Limits as PatchLimits, Patch},
+    patch::{Document, Patch, PatchLimits},
     wire::pb::k8s::io::api::admission::v1::{AdmissionResponse, AdmissionReview},
 };
 use http::StatusCode;
@@ -39,7 +39,7 @@ async fn front_of(gate: Arc<Gate>) -> Sidecar {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     gate.current.stamp(Instant::now() + Duration::from_secs(3600));
-    before(gate, Limits::default(), address, Bound::Tcp(listener))
+    before(gate, FrontLimits::default(), address, Bound::Tcp(listener))
 }
 
 /// A review in Kubernetes' protobuf envelope.

@@ -14,7 +14,7 @@ use gatepost::{
         Gate, Reasons,
         read_policy::{ObjectRead, read_policy},
     },
-    front::{Bound, Limits},
+    front::{Bound, FrontLimits},
     live::current::STALE_AFTER,
     wire::{
         outbound::framed,
@@ -67,7 +67,7 @@ fn configured() -> Arc<Gate> {
 async fn serving(gate: &Arc<Gate>) -> (Sidecar, Caller) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let sidecar = before(Arc::clone(gate), Limits::default(), address, Bound::Tcp(listener));
+    let sidecar = before(Arc::clone(gate), FrontLimits::default(), address, Bound::Tcp(listener));
     let caller = front::caller(address).await;
     (sidecar, caller)
 }

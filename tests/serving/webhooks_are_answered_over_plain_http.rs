@@ -7,7 +7,7 @@ use crate::front::{Ended, LONG, Sidecar, ended, sidecar, sidecar_with_budget, un
 use crate::webhook::{Connection, assert_allowed, assert_allowed_in_protobuf, enveloped, post, review};
 use crate::{front, webhook};
 use bytes::Bytes;
-use gatepost::front::Limits;
+use gatepost::front::FrontLimits;
 use http::{Request, StatusCode};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -15,8 +15,8 @@ use tokio::{
     time::timeout,
 };
 
-fn limits() -> Limits {
-    Limits { message_bytes: 1 << 20, ..Limits::default() }
+fn limits() -> FrontLimits {
+    FrontLimits { message_bytes: 1 << 20, ..FrontLimits::default() }
 }
 
 async fn http1(sidecar: &Sidecar) -> Connection<TcpStream> {

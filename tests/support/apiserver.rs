@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use gatepost::kube::{Access, Client};
+use gatepost::kube::{KubeAccess, KubeClient};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
@@ -93,12 +93,12 @@ impl Apiserver {
     }
 
     /// A client of it, by a kubeconfig as anyone has it.
-    pub async fn client(&self) -> Client {
+    pub async fn client(&self) -> KubeClient {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("kubeconfig");
         self.write_kubeconfig(&path);
-        let access = Access::Kubeconfig { path: Some(path), context: None };
-        Client::open(&access).await.expect("a client")
+        let access = KubeAccess::Kubeconfig { path: Some(path), context: None };
+        KubeClient::open(&access).await.expect("a client")
     }
 
     /// Writes that kubeconfig.

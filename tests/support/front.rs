@@ -17,7 +17,7 @@ use std::{
 use bytes::{BufMut, Bytes, BytesMut};
 use gatepost::{
     admit::{Gate, Reasons, Speculation},
-    front::{Bound, Drained, Front, Limits, Worker, accept::listen},
+    front::{Bound, Drained, Front, FrontLimits, Worker, accept::listen},
     live::Current,
     memory::MemoryBudget,
     telemetry::{Audit, Metrics},
@@ -56,7 +56,7 @@ pub struct Sidecar {
 }
 
 /// A sidecar without hooks, freshly configured.
-pub async fn sidecar(limits: Limits) -> Sidecar {
+pub async fn sidecar(limits: FrontLimits) -> Sidecar {
     let sidecar = unconfigured(limits).await;
     // Read in an hour's time: fresh for as long as a test may last on a busy machine.
     sidecar.current.stamp(Instant::now() + Duration::from_secs(3600));
@@ -64,7 +64,7 @@ pub async fn sidecar(limits: Limits) -> Sidecar {
 }
 
 /// The same with another memory budget.
-pub async fn sidecar_with_budget(limits: Limits, budget: usize) -> Sidecar {
+pub async fn sidecar_with_budget(limits: FrontLimits, budget: usize) -> Sidecar {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
     let address = listener.local_addr().expect("address");
     let sidecar = before_with(gate(), limits, budget, address, Bound::Tcp(listener));
@@ -73,13 +73,13 @@ pub async fn sidecar_with_budget(limits: Limits, budget: usize) -> Sidecar {
 }
 
 /// A sidecar that has not read its configuration yet.
-pub async fn unconfigured(limits: Limits) -> Sidecar {
+pub async fn unconfigured(limits: FrontLimits) -> Sidecar {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
     let address = listener.local_addr().expect("address");
     serving(limits, address, Bound::Tcp(listener))
 }
 
-pub fn serving(limits: Limits, address: SocketAddr, bound: Bound) -> Sidecar {
+pub fn serving(limits: FrontLimits, address: SocketAddr, bound: Bound) -> Sidecar {
     before(gate(), limits, address, bound)
 }
 
@@ -99,11 +99,11 @@ fn gate() -> Arc<Gate> {
 }
 
 /// A front before this gate.
-pub fn before(gate: Arc<Gate>, limits: Limits, address: SocketAddr, bound: Bound) -> Sidecar {
+pub fn before(gate: Arc<Gate>, limits: FrontLimits, address: SocketAddr, bound: Bound) -> Sidecar {
     before_with(gate, limits, BUDGET, address, bound)
 }
 
-fn before_with(gate: Arc<Gate>, limits: Limits, budget: usize, address: SocketAddr, bound: Bound) -> Sidecar {
+fn before_with(gate: Arc<Gate>, limits: FrontLimits, budget: usize, address: SocketAddr, bound: Bound) -> Sidecar {
     let (current, metrics) = (Arc::clone(&gate.current), Arc::clone(&gate.metrics));
     let front = Front::new(gate, limits, MemoryBudget::new(budget)).expect("front");
     let workers = vec![Worker::new(0, Handle::current())];

@@ -8,7 +8,7 @@ use std::{
 use gatepost::{
     admit::{Caller, Gate, OtherVersions, Reasons, Speculation, decide},
     hooks::Channel,
-    live::{Current, Generation, LiveHook, Rotation, Target},
+    live::{CallTarget, Current, Generation, LiveHook, Rotation},
     memory::MemoryBudget,
     model::{Deadline, Hook, Hops, Phase, Rope, Verdict},
     snapshot::{self, Snapshot, SourceFile},
@@ -52,7 +52,7 @@ pub fn in_force(snapshot: Snapshot, hooks: &[Arc<Hook>], reasons: Reasons) -> Ar
         .iter()
         .map(|hook| LiveHook {
             hook: hook.clone(),
-            target: Target::new(hook.clone(), Channel::open(hook.endpoint.clone(), None, &workers)),
+            target: CallTarget::new(hook.clone(), Channel::open(hook.endpoint.clone(), None, &workers)),
             rotation: Rotation::Active { since: SystemTime::now() },
             replacing: None,
             overdue: None,

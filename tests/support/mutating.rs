@@ -5,7 +5,7 @@ use std::time::Duration;
 use gatepost::{
     admit::{Caller, Gate, decide},
     model::{Phase, Rope, Verdict},
-    patch::{Document, Limits, Patch},
+    patch::{Document, Patch, PatchLimits},
     wire::{inbound::view, pb::k8s::io::api::admission::v1::AdmissionRequest},
 };
 use serde_json::{Value, json};
@@ -55,6 +55,6 @@ pub async fn ask(gate: &Gate, phase: Phase, request: AdmissionRequest) -> Verdic
 pub fn patched(verdict: &Verdict) -> Value {
     let object = Document::new(Rope::new([pod(0)])).unwrap();
     let patch = Patch::parse(verdict.patch.clone().unwrap_or_else(|| "[]".into())).unwrap();
-    let patched = object.patched(&patch, Limits::default()).unwrap();
+    let patched = object.patched(&patch, PatchLimits::default()).unwrap();
     serde_json::from_slice(&patched.rope().copy_of(0..patched.rope().len())).unwrap()
 }

@@ -14,17 +14,17 @@ use super::{
         Case, Lookup, now,
         patched::{Patched, Unpatched, patched, room_for, scanned},
         status,
-        status::Refusal,
+        status::StatusError,
     },
     known,
 };
 use crate::{
     initialize::built_in,
-    live::hub::{Answered, Made, Message, Unanswered},
+    live::hub::{Answered, Made, TaskFailure, TaskMessage},
     memory::{Purpose, Reservation},
     model::{BuiltIn, Initializer, Labels, Review, Rope, StatusInfo},
     offload::{self, LARGE},
-    patch::{Document, Fields, Patch},
+    patch::{Document, Patch, TouchedFields},
     wire::{
         encodings::{Encodings, HookEncoding},
         inbound::FRAME_HEAD,
@@ -49,7 +49,7 @@ pub(super) struct Answer {
     /// The patch, and the bytes of its text.
     patch: Option<(Patch, usize)>,
     /// The fields that it touches.
-    pub(super) fields: Fields,
+    pub(super) fields: TouchedFields,
     adds: Vec<Box<str>>,
     _room: Reservation,
 }
@@ -117,7 +117,7 @@ impl Turn<'_> {
             if place.len() < LARGE { built_in::work(&additions, review.bytes.slices(place.clone())) } else { 0 };
         self.changed(additional, self.until(), move |cancelled| {
             let object = review.bytes.copy_of(place);
-            let facts = built_in::Facts {
+            let facts = built_in::TemplateFacts {
                 namespace: &review.namespace,
                 name: &review.name,
                 user: creator.as_deref().unwrap_or(&review.username),
@@ -160,17 +160,19 @@ impl Turn<'_> {
         };
         let hub = self.case.gate.current.hub();
         let (answered, room) = hub.ask(&self.one.name, message, self.until()).await.map_err(|why| match why {
-            Unanswered::Late => self.late(),
-            Unanswered::Vacant(_) => Failure::Vacant,
-            Unanswered::Full => Failure::Full,
-            Unanswered::NoRoom => Failure::NoRoom,
-            Unanswered::Unusable(why) => Failure::Unable(why.to_owned()),
+            TaskFailure::Late => self.late(),
+            TaskFailure::Vacant(_) => Failure::Vacant,
+            TaskFailure::Full => Failure::Full,
+            TaskFailure::NoRoom => Failure::NoRoom,
+            TaskFailure::Unusable(why) => Failure::Unable(why.to_owned()),
         })?;
         let Made { patch, adds } = match answered {
             Answered::Failed(status) => return Err(Failure::Rejected(status)),
             Answered::Done(made) => made,
         };
-        let Some(text) = patch else { return Ok(Answer { patch: None, fields: Fields::default(), adds, _room: room }) };
+        let Some(text) = patch else {
+            return Ok(Answer { patch: None, fields: TouchedFields::default(), adds, _room: room });
+        };
         let length = text.len();
         let parsing = offload::run(2 * length, move || {
             let patch = Patch::parse(text).map_err(|error| error.to_string())?;
@@ -248,7 +250,7 @@ pub(super) async fn labels(lookup: &mut Lookup<'_>) -> Labels {
 }
 
 /// The review as an instance gets it: a bare AdmissionReview in protobuf.
-fn message(name: &str, review: &Review, labels: &Labels, mut room: Reservation) -> Result<Message, String> {
+fn message(name: &str, review: &Review, labels: &Labels, mut room: Reservation) -> Result<TaskMessage, String> {
     let framed: Rope = Encodings::of(review).get(HookEncoding::Grpc).map_err(|failure| failure.to_string())?;
     let review: Bytes = framed.copy_of(FRAME_HEAD..framed.len());
     // Of a review that came in protobuf not every text was looked at.
@@ -259,7 +261,7 @@ fn message(name: &str, review: &Review, labels: &Labels, mut room: Reservation) 
     room.shrink_to(review.len());
     // Names have no zero byte.
     let digest = Sha256::new().chain_update(name).chain_update([0_u8]).chain_update(&review).finalize().into();
-    Ok(Message { review, namespace_labels, digest, room })
+    Ok(TaskMessage { review, namespace_labels, digest, room })
 }
 
 impl Failure {
@@ -284,7 +286,7 @@ impl Failure {
         matches!(self, Self::Rejected(_))
     }
 
-    pub(super) fn refusal(self, name: &str) -> Refusal {
+    pub(super) fn refusal(self, name: &str) -> StatusError {
         Box::new(match self {
             Self::Late(after) => status::initializer_late(name, after),
             Self::Vacant => status::initializer_vacant(name),

@@ -14,7 +14,7 @@ use crate::{
     admit::{Case, lookup::Lookup, now, patched::Patched},
     initialize::Initialization,
     model::{Initializer, ResourceInitializers},
-    patch::Fields,
+    patch::TouchedFields,
 };
 
 /// Answer of one, once it is there, by its name.
@@ -35,7 +35,7 @@ pub(super) struct Ahead<'a> {
     /// Time at which they were asked.
     pub(super) began: Option<Instant>,
     /// Fields that the initializers before have touched, in their turns so far.
-    touched: Fields,
+    touched: TouchedFields,
 }
 
 /// Initializers from the head on that may be asked at once; none where that is not more than one.
@@ -76,7 +76,7 @@ impl<'a> Ahead<'a> {
             let labels = labels.clone();
             self.asking.push(Box::pin(async move { (name, turn.answer(labels).await) }));
         }
-        (self.of, self.began, self.touched) = (object.cloned(), Some(began), Fields::default());
+        (self.of, self.began, self.touched) = (object.cloned(), Some(began), TouchedFields::default());
     }
 
     /// Answer of the initializer whose turn it is, where it counts for the object as it is. Waits for it.

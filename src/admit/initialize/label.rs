@@ -13,13 +13,13 @@ use std::{
 use tokio::time::timeout_at;
 
 use super::{
-    super::{Case, now, status, status::Refusal},
+    super::{Case, now, status, status::StatusError},
     Phase,
     stored::Rights,
 };
 use crate::{
     initialize::{
-        label::{self, Marks, Outcome, PENDING, STATE, Standing, State},
+        label::{self, Marks, MarksOutcome, PENDING, STATE, Standing, State},
         transition::Actor,
     },
     model::{Operation, ResourceInitializers, Review},
@@ -44,7 +44,7 @@ impl From<Found> for Marked {
 
 impl Phase<'_> {
     /// The mutating phase of such a resource.
-    pub(super) async fn run_labelled(&mut self, entry: &ResourceInitializers) -> Result<(), Refusal> {
+    pub(super) async fn run_labelled(&mut self, entry: &ResourceInitializers) -> Result<(), StatusError> {
         match self.case.review.operation {
             Operation::Create => self.mark(entry).await,
             Operation::Update => self.restore(entry).await,
@@ -53,13 +53,13 @@ impl Phase<'_> {
     }
 
     /// Marks a new object with the list of those that must act.
-    async fn mark(&mut self, entry: &ResourceInitializers) -> Result<(), Refusal> {
+    async fn mark(&mut self, entry: &ResourceInitializers) -> Result<(), StatusError> {
         let patched = self.initialized.patched.clone();
         let review = patched.as_ref().map_or(self.case.review, |patched| &patched.review);
         let mut lookup = self.case.lookup(review, None);
         let Marked { marks: written, has, .. } = self.marks(review, review.object.clone()).await?;
         let pending = self.pending(entry, review, None, &mut lookup).await;
-        let list = pending.or_else(|refusal| self.unselected(entry, refusal))?;
+        let list = pending.or_else(|refusal| self.unselected(entry, refusal).map(|()| None))?;
         let list = list.filter(|_| !self.case.review.dry_run);
         if list.is_none() && written.is_finished() {
             return Ok(());
@@ -79,19 +79,19 @@ impl Phase<'_> {
     }
 
     /// Gives an object back the marks that an update has forgotten.
-    async fn restore(&mut self, entry: &ResourceInitializers) -> Result<(), Refusal> {
+    async fn restore(&mut self, entry: &ResourceInitializers) -> Result<(), StatusError> {
         let patched = self.initialized.patched.clone();
         let review = patched.as_ref().map_or(self.case.review, |patched| &patched.review);
         let old = self.marks(review, review.old_object.clone()).await?;
         let Marked { marks: new, has, .. } = self.marks(review, review.object.clone()).await?;
         match self.judge(entry, &old, &new).await? {
-            Outcome::Keep => Ok(()),
-            Outcome::Record => {
+            MarksOutcome::Keep => Ok(()),
+            MarksOutcome::Record => {
                 let marks = label::change::recorded(&old.marks, &new);
                 let marks = marks.map_err(|why| Box::new(status::internal(&why)))?;
                 self.apply(label::step::marking(has, &marks).to_string(), "recording whose turn is over").await
             }
-            Outcome::Restore => {
+            MarksOutcome::Restore => {
                 let patch = label::step::marking(has, &old.marks);
                 self.apply(patch.to_string(), "restoring the marks of the object").await
             }
@@ -99,7 +99,7 @@ impl Phase<'_> {
     }
 
     /// The validating phase: the object has the marks that it is stored with.
-    async fn guard(&mut self, entry: &ResourceInitializers) -> Result<(), Refusal> {
+    async fn guard(&mut self, entry: &ResourceInitializers) -> Result<(), StatusError> {
         let review = self.case.review;
         let new = self.marks(review, review.object.clone()).await?.marks;
         if review.operation == Operation::Create {
@@ -107,13 +107,18 @@ impl Phase<'_> {
         }
         let old = self.marks(review, review.old_object.clone()).await?;
         match self.judge(entry, &old, &new).await? {
-            Outcome::Keep | Outcome::Record => Ok(()),
-            Outcome::Restore => Err(self.denied(label::change::lost())),
+            MarksOutcome::Keep | MarksOutcome::Record => Ok(()),
+            MarksOutcome::Restore => Err(self.denied(label::change::lost())),
         }
     }
 
     /// Consequence of an update from these marks to those, by the requester.
-    async fn judge(&mut self, entry: &ResourceInitializers, old: &Marked, new: &Marks) -> Result<Outcome, Refusal> {
+    async fn judge(
+        &mut self,
+        entry: &ResourceInitializers,
+        old: &Marked,
+        new: &Marks,
+    ) -> Result<MarksOutcome, StatusError> {
         let Marked { marks: old, leaves, .. } = old;
         let head = match old.standing() {
             Standing::Unfinished(state) => state.list.head().map(Box::<str>::from),
@@ -130,7 +135,7 @@ impl Phase<'_> {
         label::update(old, new, *leaves, actor).map_err(|refused| self.denied(refused))
     }
 
-    async fn marks(&self, review: &Review, place: Option<Range<usize>>) -> Result<Marked, Refusal> {
+    async fn marks(&self, review: &Review, place: Option<Range<usize>>) -> Result<Marked, StatusError> {
         let Some(place) = place else { return Ok(Marked::default()) };
         let (bytes, size) = (review.bytes.clone(), place.len());
         let reading = offload::run(size, move || marks::of_object(&bytes, place, PENDING, STATE));

@@ -15,13 +15,13 @@ use super::{
         access::user_of,
         patched::{Unpatched, patched, room_for},
         status,
-        status::Refusal,
+        status::StatusError,
     },
     Phase,
 };
 use crate::{
     initialize::{
-        Actor, Initialization, Initializers, Refused, stored_result,
+        Actor, Initialization, Initializers, RefusedList, stored_result,
         transition::{Owned, transition},
     },
     model::{Operation, ResourceInitializers, Review},
@@ -62,12 +62,12 @@ pub(in crate::admit) fn finds_a_list(case: Case<'_>) -> bool {
 }
 
 /// `metadata.initializers` of the object that an update finds.
-pub(in crate::admit) async fn before(case: Case<'_>) -> Result<Option<Field>, Refusal> {
+pub(in crate::admit) async fn before(case: Case<'_>) -> Result<Option<Field>, StatusError> {
     field(case, case.review, case.review.old_object.clone()).await
 }
 
 /// `metadata.initializers` of an object of the review.
-async fn field(case: Case<'_>, review: &Review, place: Option<Range<usize>>) -> Result<Option<Field>, Refusal> {
+async fn field(case: Case<'_>, review: &Review, place: Option<Range<usize>>) -> Result<Option<Field>, StatusError> {
     let Some(place) = place else { return Ok(None) };
     let (bytes, size) = (review.bytes.clone(), place.len());
     let reading = offload::run(size, move || {
@@ -120,8 +120,8 @@ impl Phase<'_> {
     pub(super) async fn run_stored(
         &mut self,
         entry: &ResourceInitializers,
-        old: Result<Option<Field>, Refusal>,
-    ) -> Result<(), Refusal> {
+        old: Result<Option<Field>, StatusError>,
+    ) -> Result<(), StatusError> {
         let patched = self.initialized.patched.clone();
         let review = patched.as_ref().map_or(self.case.review, |patched| &patched.review);
         let mut lookup = self.case.lookup(review, None);
@@ -136,7 +136,7 @@ impl Phase<'_> {
         let (list, creator) = if creates {
             let field = read(field).map_err(|refused| self.denied(refused))?.0;
             let pending = self.pending(entry, review, field, &mut lookup).await;
-            (pending.or_else(|refusal| self.unselected(entry, refusal))?, None)
+            (pending.or_else(|refusal| self.unselected(entry, refusal).map(|()| None))?, None)
         } else {
             if old.is_none() && field.is_none() {
                 return Ok(());
@@ -170,7 +170,7 @@ impl Phase<'_> {
         entry: &ResourceInitializers,
         old: Option<Initializers>,
         new: Option<Initializers>,
-    ) -> Result<Option<Initializers>, Refusal> {
+    ) -> Result<Option<Initializers>, StatusError> {
         let review = self.case.review;
         let old = old.and_then(Initializers::normalized);
         let Some(before) = &old else {
@@ -179,7 +179,7 @@ impl Phase<'_> {
         };
         if !review.sub_resource.is_empty() {
             let why = format!("an object that is not initialized has no {} to be changed yet", review.sub_resource);
-            return Err(self.denied(Refused::Forbidden(why)));
+            return Err(self.denied(RefusedList::Forbidden(why)));
         }
         let rights = self.rights(entry, before.head()).await?;
         let own = [before.head().unwrap_or_default()];
@@ -188,7 +188,7 @@ impl Phase<'_> {
     }
 
     /// Rights of the requester on an object that is not initialized, whose list begins with this name.
-    pub(super) async fn rights(&self, entry: &ResourceInitializers, head: Option<&str>) -> Result<Rights, Refusal> {
+    pub(super) async fn rights(&self, entry: &ResourceInitializers, head: Option<&str>) -> Result<Rights, StatusError> {
         let review = self.case.review;
         let ours = || self.case.gate.current.labelled().account().is_some_and(|ours| *ours == *review.username);
         if *review.username == *APISERVER || entry.by_label && ours() {
@@ -210,7 +210,7 @@ impl Phase<'_> {
     }
 
     /// The user who makes the request, as JSON.
-    pub(super) async fn requester(&self) -> Result<String, Refusal> {
+    pub(super) async fn requester(&self) -> Result<String, StatusError> {
         let review = self.case.review.clone();
         let size = review.user.as_ref().map_or(0, Range::len);
         let reading = offload::run(size, move || {
@@ -229,7 +229,7 @@ impl Phase<'_> {
     }
 
     /// Writes the list into the object as it is now, or takes it out.
-    async fn put(&mut self, list: Option<&Initializers>, creator: Option<&str>) -> Result<(), Refusal> {
+    async fn put(&mut self, list: Option<&Initializers>, creator: Option<&str>) -> Result<(), StatusError> {
         const PATH: &str = "/metadata/initializers";
         let before = self.initialized.patched.clone();
         let review = before.as_ref().map_or(self.case.review, |before| &before.review);
@@ -247,7 +247,7 @@ impl Phase<'_> {
     }
 
     /// Applies a patch of our own to the object as it is now.
-    pub(super) async fn apply(&mut self, text: String, what: &str) -> Result<(), Refusal> {
+    pub(super) async fn apply(&mut self, text: String, what: &str) -> Result<(), StatusError> {
         let before = self.initialized.patched.clone();
         let review = before.as_ref().map_or(self.case.review, |before| &before.review).clone();
         let broken = |why: &str| Box::new(status::internal(&format!("{what}: {why}")));
@@ -272,8 +272,8 @@ impl Phase<'_> {
 }
 
 /// The list and the creator, as an object has them.
-fn read(field: Option<Field>) -> Result<(Option<Initializers>, Option<String>), Refused> {
+fn read(field: Option<Field>) -> Result<(Option<Initializers>, Option<String>), RefusedList> {
     let Some(Field { list, creator }) = field else { return Ok((None, None)) };
-    let list = list.map_err(|why| Refused::Invalid { field: "metadata.initializers".into(), why })?;
+    let list = list.map_err(|why| RefusedList::Invalid { field: "metadata.initializers".into(), why })?;
     Ok((list, creator))
 }

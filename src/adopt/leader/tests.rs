@@ -5,17 +5,17 @@ use serde_json::json;
 use super::*;
 use crate::{adopt::standings, model::HookType};
 
-fn seen(carries: bool) -> Seen {
+fn seen(carries: bool) -> SeenWebhook {
     let mut entry = json!({"name": "w"});
     if carries {
         entry["matchConditions"] = json!([{"name": "gatepost.dev/served", "expression": "false"}]);
     }
     let object = json!({"metadata": {"name": "c"}, "webhooks": [entry]});
     let standing = standings(HookType::Validating, &object).remove(0);
-    Seen::sound(standing)
+    SeenWebhook::sound(standing)
 }
 
-fn turn(leader: &mut Leader, second: u64, seen: &Seen, announced: bool, missing: &[&str]) -> Decision {
+fn turn(leader: &mut Leader, second: u64, seen: &SeenWebhook, announced: bool, missing: &[&str]) -> Decision {
     let missing: Vec<_> = missing.iter().map(|name| (*name).to_owned()).collect();
     let facts = Facts { seen, announced, unconfirmed: missing.clone(), silent: missing, stalled: &[] };
     leader.turn(Duration::from_secs(second), &[facts], None).remove(0).1
@@ -85,7 +85,7 @@ fn what_changes_at_every_turn_is_left_and_says_so() {
 #[test]
 fn what_is_not_guarded_is_not_taken() {
     let mut leader = Leader::default();
-    let open = Seen { guarded: false, ..seen(false) };
+    let open = SeenWebhook { guarded: false, ..seen(false) };
     assert_eq!(turn(&mut leader, 0, &open, true, &[]), Decision::Announce);
     assert_eq!(turn(&mut leader, 2, &open, true, &[]), Decision::Announce);
     assert_eq!(turn(&mut leader, 3, &seen(false), true, &[]), Decision::Take);
@@ -94,7 +94,7 @@ fn what_is_not_guarded_is_not_taken() {
 #[test]
 fn a_write_that_may_be_on_its_way_is_kept_from_coming_late() {
     let mut leader = Leader::default();
-    let released = Seen { wanted: Err(Reason::Released), ..seen(false) };
+    let released = SeenWebhook { wanted: Err(Reason::Released), ..seen(false) };
     let (fence, leave) = (Decision::Fence(Reason::Released), Decision::Leave(Reason::Released));
     assert_eq!(turn(&mut leader, 0, &seen(false), true, &[]), Decision::Announce);
     assert_eq!(turn(&mut leader, 1, &released, true, &[]), leave, "nothing was written");
@@ -118,13 +118,16 @@ fn what_carries_it_and_is_not_called_is_given_back() {
     assert_eq!(turn(&mut leader, 3, &seen(true), true, &[]), Decision::Keep);
     assert_eq!(turn(&mut leader, 4, &seen(true), true, &["b"]), Decision::Keep);
     assert!(matches!(turn(&mut leader, 10, &seen(true), true, &["b"]), Decision::GiveBack(_)));
-    let broken = Seen { objection: Some(Reason::Hazard("x".to_owned())), ..seen(true) };
+    let broken = SeenWebhook { objection: Some(Reason::Hazard("x".to_owned())), ..seen(true) };
     assert_eq!(
         turn(&mut leader, 11, &broken, true, &[]),
         Decision::GiveBack(Reason::Hazard("x".to_owned())),
         "at once"
     );
-    assert!(matches!(turn(&mut leader, 12, &Seen { objection: None, ..seen(false) }, false, &[]), Decision::Leave(_)));
+    assert!(matches!(
+        turn(&mut leader, 12, &SeenWebhook { objection: None, ..seen(false) }, false, &[]),
+        Decision::Leave(_)
+    ));
     assert_eq!(leader.drops(), 0, "we gave it back ourselves");
 }
 

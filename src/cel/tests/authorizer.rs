@@ -48,7 +48,7 @@ fn a_check_without_a_decision_is_handed_out_and_counts_again_with_it() {
     assert!(!conditions[0].asks_authorizer() && conditions[1].asks_authorizer());
     // No more steps than the texts take: the price of a check is not its time.
     let undecided = with_steps(200, |allowance| decide(&conditions, &input, allowance));
-    let Decision::Undecided(check) = undecided else { panic!("{undecided:?}") };
+    let ConditionsDecision::Undecided(check) = undecided else { panic!("{undecided:?}") };
     let access = ResourceAccess {
         group: "apps".into(),
         resource: "deployments".into(),
@@ -60,12 +60,12 @@ fn a_check_without_a_decision_is_handed_out_and_counts_again_with_it() {
     assert_eq!(*check, AccessCheck { subject: Subject::Requester, verb: "skip".into(), target });
     let allowed = AccessDecision { allowed: true, ..AccessDecision::default() };
     input.decisions.insert((*check).clone(), Ok(allowed));
-    assert_eq!(with_steps(200, |allowance| decide(&conditions, &input, allowance)), Decision::Excluded("b"));
+    assert_eq!(with_steps(200, |allowance| decide(&conditions, &input, allowance)), ConditionsDecision::Excluded("b"));
     input.decisions.insert(*check, Err("nobody is there".into()));
     let why = "expression '!authorizer.requestResource.check('skip').allowed()' resulted in error: the authorizer cannot \
                be asked: nobody is there";
     let failed = with_steps(200, |allowance| decide(&conditions, &input, allowance));
-    assert_eq!(failed, Decision::Failed(why.to_owned()));
+    assert_eq!(failed, ConditionsDecision::Failed(why.to_owned()));
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn no_check_is_longer_than_any_name() {
     let input = input(&long, "null");
     let conditions = [Condition::compile("c", "authorizer.path(object.name).check('get').allowed()").unwrap()];
     match with_steps(u64::MAX, |allowance| decide(&conditions, &input, allowance)) {
-        Decision::Failed(why) => assert!(why.ends_with("is longer than 16 KiB"), "{why}"),
+        ConditionsDecision::Failed(why) => assert!(why.ends_with("is longer than 16 KiB"), "{why}"),
         other => panic!("{other:?}"),
     }
 }

@@ -88,7 +88,7 @@ fn time_is_looked_at_where_no_loop_goes_round() {
         let steps = Cell::new(u64::MAX);
         let over = Allowance { steps: &steps, over: &|| true };
         match decide(&conditions, &input, &over) {
-            Decision::Failed(why) => assert!(why.ends_with("operation interrupted"), "{expression}: {why}"),
+            ConditionsDecision::Failed(why) => assert!(why.ends_with("operation interrupted"), "{expression}: {why}"),
             other => panic!("{expression}: {other:?}"),
         }
     }

@@ -11,10 +11,10 @@ use tokio::time::sleep;
 
 use crate::{
     adopt::{
-        CONDITION, Guard, LEADER, LIVE, Lease, Registered, Seen, Standing, Wanted, WebhookKey, Wishes, applied,
-        standings,
+        AdoptionScope, CONDITION, Guard, LEADER, LIVE, Lease, Registered, SeenWebhook, WebhookKey, WebhookStanding,
+        Wishes, applied, standings,
     },
-    kube::{Access, Client, KubeError},
+    kube::{KubeAccess, KubeClient, KubeError},
     model::HookType,
     source::{
         Adopt,
@@ -52,7 +52,7 @@ pub(super) enum State {
 /// One cluster, and the leases of its replicas.
 #[derive(Debug)]
 pub(super) struct Cluster {
-    client: Client,
+    client: KubeClient,
     adopt: Adopt,
 }
 
@@ -61,9 +61,14 @@ fn failed(error: &KubeError) -> String {
 }
 
 impl Cluster {
-    pub(super) async fn open(access: &Access, namespace: String, registration: Option<String>) -> Result<Self, String> {
-        let client = Client::open(access).await.map_err(|error| failed(&error))?;
-        let adopt = Adopt { wanted: Wanted::Named, namespace, replica: String::new(), registration, upkeep: None };
+    pub(super) async fn open(
+        access: &KubeAccess,
+        namespace: String,
+        registration: Option<String>,
+    ) -> Result<Self, String> {
+        let client = KubeClient::open(access).await.map_err(|error| failed(&error))?;
+        let adopt =
+            Adopt { wanted: AdoptionScope::Named, namespace, replica: String::new(), registration, upkeep: None };
         Ok(Self { client, adopt })
     }
 
@@ -81,7 +86,7 @@ impl Cluster {
         Ok(lists)
     }
 
-    async fn seen(&self, wanted: &Wanted, leases: &[Lease]) -> Result<Vec<Seen>, String> {
+    async fn seen(&self, wanted: &AdoptionScope, leases: &[Lease]) -> Result<Vec<SeenWebhook>, String> {
         let wishes = leases.iter().find(|lease| lease.is_leader()).map(Lease::wishes).unwrap_or_default();
         let lists = self.lists().await?;
         let adopt = Adopt { wanted: wanted.clone(), ..self.adopt.clone() };
@@ -90,7 +95,7 @@ impl Cluster {
     }
 
     /// State of each webhook, a line each, and a summary.
-    pub(super) async fn plan(&self, wanted: &Wanted) -> Result<String, String> {
+    pub(super) async fn plan(&self, wanted: &AdoptionScope) -> Result<String, String> {
         let version = self.client.get("/version").await.map_err(|error| failed(&error))?;
         let leases = self.leases().await?;
         let leader = leases.iter().find(|lease| lease.is_leader());
@@ -164,7 +169,7 @@ impl Cluster {
     }
 
     /// The webhooks that carry our condition.
-    async fn carried(&self) -> Result<Vec<Standing>, String> {
+    async fn carried(&self) -> Result<Vec<WebhookStanding>, String> {
         let lists = self.lists().await?;
         let all = lists.iter().flat_map(|(hook_type, items)| items.iter().map(|item| (*hook_type, item)));
         let all = all.flat_map(|(hook_type, item)| standings(hook_type, item));
@@ -209,7 +214,7 @@ impl Cluster {
             }
             let alone = leader.is_none_or(|lease| lease.holder.is_empty())
                 || renewed.as_ref().is_some_and(|(_, at)| at.elapsed() > LEADERLESS);
-            let mut seen = self.seen(&Wanted::All, &leases).await?;
+            let mut seen = self.seen(&AdoptionScope::All, &leases).await?;
             seen.retain(|seen| names.is_empty() || is_named(&seen.standing, names));
             if let Some(missing) =
                 names.iter().find(|name| !seen.iter().any(|seen| is_named(&seen.standing, &[(*name).clone()])))
@@ -224,8 +229,9 @@ impl Cluster {
                 continue;
             }
             let status = leader.map(Lease::status).unwrap_or_default();
-            let own = |seen: &Seen| [seen.unservable.clone(), seen.objection.clone()].into_iter().flatten().next();
-            let reason = |seen: &Seen| {
+            let own =
+                |seen: &SeenWebhook| [seen.unservable.clone(), seen.objection.clone()].into_iter().flatten().next();
+            let reason = |seen: &SeenWebhook| {
                 let (key, own) = (seen.standing.key.to_string(), own(seen));
                 let told = status.iter().find(|[name, state, _]| *name == key && state == "left");
                 own.map(|own| own.to_string()).or_else(|| told.map(|[_, _, reason]| reason.clone()))
@@ -247,7 +253,7 @@ impl Cluster {
 
     /// Waits until every apiserver has heard that it calls the webhooks, and no replica does any more. Then our registrations
     /// may be deleted, where nobody else sees to that.
-    async fn let_go(&self, given_back: &[Seen], alone: bool) -> Result<(), String> {
+    async fn let_go(&self, given_back: &[SeenWebhook], alone: bool) -> Result<(), String> {
         let held_back = given_back.iter().map(|seen| seen.in_flight).max().unwrap_or_default();
         sleep(GOES_ON + held_back).await;
         if !alone {
@@ -263,9 +269,9 @@ impl Cluster {
     }
 
     /// Takes the conditions off, where no replica does it.
-    async fn give_back(&self, seen: &[Seen]) -> Result<(), String> {
+    async fn give_back(&self, seen: &[SeenWebhook]) -> Result<(), String> {
         for seen in seen {
-            let Standing { key, uid, .. } = &seen.standing;
+            let WebhookStanding { key, uid, .. } = &seen.standing;
             let path = key.path();
             // Ours first: what was applied would come back with the next apply.
             let nothing = applied(key.hook_type, &key.configuration, uid, None, &[]);
@@ -284,7 +290,7 @@ impl Cluster {
 
 /// Message about the live replicas that do not claim a webhook that carries the condition; `None` where all do. A
 /// replica that has not renewed its lease for long is not counted; where none is left, the message says so.
-fn uncalled(standing: &Standing, leases: &[Lease], now: SystemTime) -> Option<String> {
+fn uncalled(standing: &WebhookStanding, leases: &[Lease], now: SystemTime) -> Option<String> {
     let lives = |lease: &&Lease| {
         let renewed = humantime::parse_rfc3339_weak(&lease.renewed).ok();
         let age = renewed.map(|renewed| now.duration_since(renewed).unwrap_or_default());
@@ -306,17 +312,17 @@ fn uncalled(standing: &Standing, leases: &[Lease], now: SystemTime) -> Option<St
     Some(format!("it carries the condition {CONDITION}, and {who}"))
 }
 
-fn is_named(standing: &Standing, names: &[String]) -> bool {
+fn is_named(standing: &WebhookStanding, names: &[String]) -> bool {
     let WebhookKey { hook_type, configuration, .. } = &standing.key;
     let full = format!("{}/{configuration}", WebhookKey::word(*hook_type));
     names.iter().any(|name| name == configuration || *name == full)
 }
 
 fn end(
-    done: &[Seen],
-    open: &[Seen],
+    done: &[SeenWebhook],
+    open: &[SeenWebhook],
     (wanted, all, alone): (State, bool, bool),
-    reason: impl Fn(&Seen) -> Option<String>,
+    reason: impl Fn(&SeenWebhook) -> Option<String>,
 ) -> Result<String, String> {
     let word = if wanted == State::Taken { "taken" } else { "given back" };
     let mut told = String::new();
@@ -324,7 +330,7 @@ fn end(
         let _ = writeln!(told, "{word}  {}", seen.standing.key);
     }
     let nobody = "no replica that serves with --adopt is alive".to_owned();
-    let why = |seen: &Seen| match reason(seen) {
+    let why = |seen: &SeenWebhook| match reason(seen) {
         _ if alone && wanted == State::Taken => nobody.clone(),
         Some(why) => why,
         None => "not in time; `gatepost adopt --plan` shows how it stands".to_owned(),

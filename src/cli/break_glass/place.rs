@@ -13,8 +13,8 @@ use serde_json::Value;
 use super::roster::Roster;
 use crate::{
     cli::{source::SourceArgs, yaml::yaml},
-    etcd::{Access as EtcdAccess, Client as Etcd, EtcdError},
-    kube::{Access as ClusterAccess, Client as Cluster, KubeError},
+    etcd::{EtcdAccess, EtcdClient as Etcd, EtcdError},
+    kube::{KubeAccess as ClusterAccess, KubeClient as Cluster, KubeError},
     replicas::AdminUrl,
     source,
 };

@@ -5,10 +5,10 @@ use std::{collections::BTreeSet, time::Duration};
 use tokio::time::timeout;
 
 use crate::{
-    replicas::{AdminUrl, Standing},
+    replicas::{AdminUrl, HookStanding},
     rotate::{OnHazard, candidate::CandidateCache},
     snapshot::{Kept, nearest_words},
-    source::{SourceLocation, kubernetes::Objects},
+    source::{SourceLocation, kubernetes::ObjectSelection},
 };
 
 /// An emergency does not wait longer for the names.
@@ -87,7 +87,7 @@ async fn of_source(place: SourceLocation) -> Names {
     let SourceLocation::Kubernetes(cluster) = &place else { return read(&place).await };
     // Sidecars may read either kind of object, or both; these flags need not say which.
     let both = cluster.objects.configurations && cluster.objects.webhooks;
-    let all = Objects { configurations: true, webhooks: true };
+    let all = ObjectSelection { configurations: true, webhooks: true };
     let names =
         read(&SourceLocation::Kubernetes(crate::source::KubernetesLocation { objects: all, ..cluster.clone() })).await;
     match &names.gap {
@@ -127,7 +127,7 @@ async fn of_sidecar(admin: &AdminUrl) -> Names {
     match admin.report_and_initializers(None, PATIENCE).await {
         Ok((report, initializers)) if report.generation > 0 => Names {
             known: {
-                let hooks = report.hooks.into_iter().filter(|hook| hook.state != Standing::Gone);
+                let hooks = report.hooks.into_iter().filter(|hook| hook.state != HookStanding::Gone);
                 hooks.map(|hook| hook.name).chain(initializers).collect()
             },
             gap: (report.hooks_left_out > 0).then(|| format!("{admin} does not name all hooks")),

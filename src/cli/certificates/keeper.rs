@@ -16,8 +16,8 @@ use super::{
     stored::Stored,
 };
 use crate::{
-    cli::{Ending, complain, service::Service},
-    kube::{Client, Connection},
+    cli::{CommandExit, complain, service::Service},
+    kube::{KubeClient, ReloadingClient},
 };
 
 /// Steps of one renewal, and some.
@@ -34,7 +34,7 @@ pub(super) struct Keeper {
     pub(super) registrations: Vec<String>,
     pub(super) lifetime: Duration,
     pub(super) wanted: Wanted,
-    pub(super) connection: Option<Connection>,
+    pub(super) connection: Option<ReloadingClient>,
     /// The last reported failure to list endpoints.
     pub(super) unlisted: Option<String>,
 }
@@ -52,7 +52,7 @@ impl Keeper {
     }
 
     /// The same again and again, until SIGTERM or SIGINT.
-    pub(super) async fn watch(&mut self, every: Duration) -> Ending {
+    pub(super) async fn watch(&mut self, every: Duration) -> CommandExit {
         let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
         else {
             return complain(&"cannot listen to signals");
@@ -82,8 +82,8 @@ impl Keeper {
         };
         tokio::select! {
             ending = keeping => ending,
-            _ = terminate.recv() => Ending::Good,
-            _ = interrupt.recv() => Ending::Good,
+            _ = terminate.recv() => CommandExit::Good,
+            _ = interrupt.recv() => CommandExit::Good,
         }
     }
 
@@ -162,7 +162,7 @@ impl Keeper {
     /// registrations that have to trust it and do not name the Service.
     async fn make_trusted(
         &mut self,
-        client: Option<&Client>,
+        client: Option<&KubeClient>,
         stored: &Stored,
         version: &Version,
         now: SystemTime,

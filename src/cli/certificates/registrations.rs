@@ -14,7 +14,7 @@ use super::{
     Failure, MANAGER,
     store::{Store, Version},
 };
-use crate::{cli::service::Service, kube::Client, snapshot::bundle::sections, tls::expiry};
+use crate::{cli::service::Service, kube::KubeClient, snapshot::bundle::sections, tls::expiry};
 
 /// Registrations of validating and of mutating hooks.
 const KINDS: [&str; 2] = ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"];
@@ -53,7 +53,7 @@ pub(super) enum Others<'a> {
 
 /// Lets the registrations of these names trust `ours`.
 pub(super) async fn trust(
-    client: &Client,
+    client: &KubeClient,
     names: &[String],
     service: &Service,
     ours: &str,
@@ -159,7 +159,7 @@ mod tests {
     };
 
     use super::{super::issue::issue, *};
-    use crate::kube::Access;
+    use crate::kube::KubeAccess;
 
     const HOUR: Duration = Duration::from_secs(3600);
 
@@ -214,7 +214,7 @@ mod tests {
     }
 
     /// An apiserver with our Secret at that revision, and a registration with that bundle. Requests that it has had.
-    async fn apiserver(revision: &'static str, bundle: String) -> (Client, Arc<Mutex<Vec<String>>>, TempDir) {
+    async fn apiserver(revision: &'static str, bundle: String) -> (KubeClient, Arc<Mutex<Vec<String>>>, TempDir) {
         let (listener, folder) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), tempfile::tempdir().unwrap());
         let server = format!("http://{}", listener.local_addr().unwrap());
         let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
@@ -252,8 +252,8 @@ mod tests {
                 stream.write_all(answer.as_bytes()).await.unwrap();
             }
         });
-        let access = Access::Kubeconfig { path: Some(path), context: None };
-        (Client::open(&access).await.unwrap(), asked, folder)
+        let access = KubeAccess::Kubeconfig { path: Some(path), context: None };
+        (KubeClient::open(&access).await.unwrap(), asked, folder)
     }
 
     #[tokio::test]

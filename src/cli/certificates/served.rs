@@ -11,7 +11,7 @@ use tokio_rustls::TlsConnector;
 use super::stored::Pair;
 use crate::{
     cli::service::Service,
-    kube::{Client, KubeError},
+    kube::{KubeClient, KubeError},
     model::hook::{EndpointTls, Transport},
     tls::{SystemRoots, client_config},
 };
@@ -27,7 +27,7 @@ const NAME_OF_PORT: &str = "https";
 
 /// Verdict on all endpoints of the Service: does each show a certificate that the authority of this pair has signed? False
 /// if that is unknown of one, or there is none.
-pub(super) async fn everywhere(client: &Client, service: &Service, pair: &Pair) -> Result<bool, KubeError> {
+pub(super) async fn everywhere(client: &KubeClient, service: &Service, pair: &Pair) -> Result<bool, KubeError> {
     let path = format!("/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices", service.namespace);
     let slices = client.list_labelled(&path, &format!("kubernetes.io/service-name={}", service.name)).await?;
     let Some(endpoints) = endpoints(&slices.items) else { return Ok(false) };

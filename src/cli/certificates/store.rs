@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     files::regular,
-    kube::{Client, MANAGED_BY},
+    kube::{KubeClient, MANAGED_BY},
 };
 
 /// Upper limit of a file's size.
@@ -56,7 +56,7 @@ impl fmt::Display for Store {
 
 impl Store {
     /// Reads what is stored. The client is of the cluster, where the store is there.
-    pub(super) async fn read(&self, client: Option<&Client>) -> Result<(Stored, Version), Failure> {
+    pub(super) async fn read(&self, client: Option<&KubeClient>) -> Result<(Stored, Version), Failure> {
         let (files, version) = match self {
             Self::Folder(path) => read_folder(path).map_err(|error| self.failed("read", &error))?,
             Self::Secret { namespace, name } => {
@@ -75,7 +75,7 @@ impl Store {
     }
 
     /// Is the stored state still the one that was read?
-    pub(super) async fn is_at(&self, client: &Client, version: &Version) -> Result<bool, Failure> {
+    pub(super) async fn is_at(&self, client: &KubeClient, version: &Version) -> Result<bool, Failure> {
         match (self, version) {
             (Self::Folder(_), _) => Ok(true),
             (Self::Secret { .. }, read) => Ok(match (read, self.read(Some(client)).await?.1) {
@@ -86,7 +86,12 @@ impl Store {
     }
 
     /// Writes it over the state that was read, and over no other.
-    pub(super) async fn write(&self, client: Option<&Client>, version: &Version, files: &Files) -> Result<(), Failure> {
+    pub(super) async fn write(
+        &self,
+        client: Option<&KubeClient>,
+        version: &Version,
+        files: &Files,
+    ) -> Result<(), Failure> {
         match (self, version) {
             (Self::Folder(path), _) => write_folder(path, files).map_err(|error| self.failed("write", &error)),
             (Self::Secret { namespace, name }, version) => {

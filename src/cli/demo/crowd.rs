@@ -11,7 +11,9 @@ use std::{
 use tokio::task::JoinHandle;
 
 use super::wait::{LONG, until};
-use crate::{cli::ask::Caller, hooks::Method, model::Endpoint, wire::pb::k8s::io::api::admission::v1::AdmissionReview};
+use crate::{
+    cli::ask::ReviewClient, hooks::Method, model::Endpoint, wire::pb::k8s::io::api::admission::v1::AdmissionReview,
+};
 
 /// Callers at once.
 const CALLERS: usize = 2;
@@ -34,13 +36,13 @@ impl Crowd {
         let shared = Arc::<Shared>::default();
         let mut callers = Vec::with_capacity(CALLERS);
         for _ in 0..CALLERS {
-            let caller = Caller::open(sidecar).map_err(|error| error.to_string())?;
+            let caller = ReviewClient::open(sidecar).map_err(|error| error.to_string())?;
             callers.push(tokio::spawn(Self::ask(Arc::clone(&shared), caller, review.clone())));
         }
         Ok(Self { shared, callers })
     }
 
-    async fn ask(shared: Arc<Shared>, caller: Caller, review: AdmissionReview) -> Result<Vec<Duration>, String> {
+    async fn ask(shared: Arc<Shared>, caller: ReviewClient, review: AdmissionReview) -> Result<Vec<Duration>, String> {
         let mut took = Vec::new();
         while !shared.over.load(Relaxed) {
             let asked = Instant::now();

@@ -23,7 +23,7 @@ use super::{
 use crate::wire::pb::gatepost::v1::Claim;
 use crate::{
     app::{Running, Settings, Sidecar},
-    cli::ask::Caller,
+    cli::ask::ReviewClient,
     hooks::Method,
     live::attendance,
     model::{Endpoint, Transport, hook::Address},
@@ -69,7 +69,7 @@ impl Drop for Folder {
 struct Stage {
     screen: Screen,
     sidecar: Running,
-    caller: Caller,
+    caller: ReviewClient,
     /// Reviews so far: each has a uid of its own, as one that came again would not be asked about.
     sent: Cell<u32>,
     _folder: Folder,
@@ -117,7 +117,7 @@ impl Stage {
         let settings = Settings { read_every: READ_EVERY, ..Settings::local(&folder.0) };
         let sidecar = Sidecar::start(settings).map_err(|error| error.to_string())?;
         let address = sidecar.addresses.tcp;
-        let caller = Caller::open(&Endpoint {
+        let caller = ReviewClient::open(&Endpoint {
             address: Address::Tcp { host: address.ip().to_string().into(), port: address.port() },
             tls: None,
             transport: Transport::Grpc,

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     app::{Running, Settings, Sidecar, settings::AuditLog},
-    cli::ask::Caller,
+    cli::ask::ReviewClient,
     hooks::Method,
     live::{LiveHook, Rotation},
     model::{Endpoint, Transport, hook::Address, verdict},
@@ -38,7 +38,7 @@ pub(super) struct Stage {
     pub(super) rejected: usize,
     /// Object bytes in them.
     pub(super) object_bytes: u64,
-    caller: Caller,
+    caller: ReviewClient,
 }
 
 /// Response, and its audit record.
@@ -85,7 +85,7 @@ impl Stage {
         let sidecar = Sidecar::start(settings).map_err(|error| error.to_string())?;
         let records = Records::open(&cast.audit_log())?;
         let sidecar_at = plaintext(sidecar.addresses.tcp);
-        let caller = Caller::open(&sidecar_at).map_err(|error| error.to_string())?;
+        let caller = ReviewClient::open(&sidecar_at).map_err(|error| error.to_string())?;
         let stage = Self {
             screen,
             cast,

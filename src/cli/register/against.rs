@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::snapshot::{
     Snapshot,
-    coverage::{Registration, Subject, compared},
+    coverage::{CoverageSubject, Registration, compared},
 };
 
 /// Comparison of the hooks with a registration, and whether all are covered.
@@ -25,8 +25,8 @@ pub(in crate::cli) fn report(snapshot: &Snapshot, files: &[PathBuf]) -> Result<(
     let gaps = registration.gaps(snapshot);
     for gap in &gaps {
         let origin = match gap.subject {
-            Subject::Hook(index) => snapshot.origin(index),
-            Subject::Initializers => None,
+            CoverageSubject::Hook(index) => snapshot.origin(index),
+            CoverageSubject::Initializers => None,
         };
         let place = origin.map_or_else(String::new, |origin| format!("{}: {}: ", origin.file, origin.path));
         // Writing to a String cannot fail.
@@ -34,7 +34,7 @@ pub(in crate::cli) fn report(snapshot: &Snapshot, files: &[PathBuf]) -> Result<(
     }
     let covered = gaps.iter().all(|gap| !gap.missed);
     let (of_initializers, of_hooks): (Vec<_>, Vec<_>) =
-        compared(snapshot).partition(|one| one.subject == Subject::Initializers);
+        compared(snapshot).partition(|one| one.subject == CoverageSubject::Initializers);
     let (resources, hooks, entries) = (of_initializers.len(), of_hooks.len(), registration.len());
     let also = match resources {
         0 => String::new(),

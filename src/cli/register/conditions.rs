@@ -94,7 +94,7 @@ impl SentAlready {
 
     /// As an apiserver evaluates the expression.
     #[cfg(test)]
-    pub(super) fn holds(&self, made: &crate::model::Target<'_>) -> bool {
+    pub(super) fn holds(&self, made: &crate::model::RuleTarget<'_>) -> bool {
         let is = |word: &str, value: &str| word == "*" || word == value;
         let about_namespaces = made.resource.resource == "namespaces";
         let scope = match self.scope {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::plan::Planned;
 use crate::{
-    kube::{Client, KubeError},
+    kube::{KubeClient, KubeError},
     model::Labels,
     snapshot::hazards::LABEL,
 };
@@ -16,7 +16,7 @@ const NAMESPACES: &str = "/api/v1/namespaces";
 const MANAGER: &str = "gatepost-runlevels";
 
 /// The labels of every namespace.
-pub(super) async fn read(client: &Client) -> Result<BTreeMap<String, Labels>, KubeError> {
+pub(super) async fn read(client: &KubeClient) -> Result<BTreeMap<String, Labels>, KubeError> {
     let list = client.list(NAMESPACES).await?;
     Ok(list.items.iter().filter_map(labelled).collect())
 }
@@ -30,7 +30,7 @@ fn labelled(namespace: &Value) -> Option<(String, Labels)> {
 }
 
 /// Writes one label and nothing else; with `dry`, the apiserver only says whether it would.
-pub(super) async fn label(client: &Client, planned: &Planned, dry: bool) -> Result<(), KubeError> {
+pub(super) async fn label(client: &KubeClient, planned: &Planned, dry: bool) -> Result<(), KubeError> {
     let dry = if dry { "&dryRun=All" } else { "" };
     let path = format!("{NAMESPACES}/{}?fieldManager={MANAGER}{dry}", planned.name);
     let patch = json!({"metadata": {"labels": {LABEL: planned.level}}});

@@ -3,7 +3,7 @@
 use clap::Args;
 
 use crate::{
-    adopt::Wanted,
+    adopt::AdoptionScope,
     cli::{adopt::ADOPT_NAMESPACE, register},
     replicas::Replica,
     source::{Adopt, SourceLocation, kubernetes::adopting::Upkeep},
@@ -17,8 +17,8 @@ pub(super) struct AdoptionArgs {
     /// A webhook is taken over by the match condition gatepost.dev/served, which Gatepost applies once every replica calls
     /// it, and given back by removing that condition. `gatepost adopt --plan` says what can be taken, and why not the
     /// rest. Register Gatepost first. The user needs the rights of deploy/kubernetes/adopt.yaml.
-    #[arg(long, value_name = "SELECTOR", value_parser = Wanted::parse)]
-    adopt: Option<Wanted>,
+    #[arg(long, value_name = "SELECTOR", value_parser = AdoptionScope::parse)]
+    adopt: Option<AdoptionScope>,
 
     /// kubernetes: the namespace of the leases by which replicas agree on what is taken over
     #[arg(long, value_name = "NAMESPACE", default_value = ADOPT_NAMESPACE, requires = "adopt")]

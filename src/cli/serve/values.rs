@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use crate::{
     app::{Settings, settings::AuditLog},
     cli::duration,
-    kube::Access,
+    kube::KubeAccess,
 };
 
 /// Resolution of hooks that are named by a Service.
@@ -74,9 +74,9 @@ pub(super) fn replica(text: &str) -> Result<String, &'static str> {
 }
 
 /// Access to a cluster.
-pub(super) fn cluster(text: &str) -> Result<Access, std::convert::Infallible> {
+pub(super) fn cluster(text: &str) -> Result<KubeAccess, std::convert::Infallible> {
     Ok(match text {
-        "in-cluster" => Access::InCluster,
-        path => Access::Kubeconfig { path: Some(path.into()), context: None },
+        "in-cluster" => KubeAccess::InCluster,
+        path => KubeAccess::Kubeconfig { path: Some(path.into()), context: None },
     })
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::urgent;
 use crate::{
-    replicas::{HookReport, InitializerReport, Report, Seen, Standing},
+    replicas::{HookReport, HookStanding, InitializerReport, ReplicaReport, ReplicasSeen},
     schema::status::CallsInVain,
 };
 
@@ -14,7 +14,7 @@ const HEAD: [&str; 7] = ["REPLICA", "GENERATION", "REVISION", "OBSERVED", "AGE",
 const MOST_HELD: usize = 20;
 
 /// Lines about what is urgent, then a line for each replica, then what else asks for attention.
-pub(super) fn table(seen: &Seen) -> String {
+pub(super) fn table(seen: &ReplicasSeen) -> String {
     let mut text = String::new();
     for line in urgent::lines(&seen.reports) {
         text += &line;
@@ -43,7 +43,7 @@ pub(super) fn table(seen: &Seen) -> String {
     text
 }
 
-fn row(report: &Report) -> [String; HEAD.len()] {
+fn row(report: &ReplicaReport) -> [String; HEAD.len()] {
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     [
         report.replica.clone(),
@@ -57,21 +57,21 @@ fn row(report: &Report) -> [String; HEAD.len()] {
 }
 
 /// The worst that is true of it.
-fn state(report: &Report) -> &'static str {
+fn state(report: &ReplicaReport) -> &'static str {
     match report {
-        Report { stopping: true, .. } => "stopping",
-        Report { contested: true, .. } => "name taken twice",
-        Report { break_glass, .. } if break_glass.iter().any(|glass| glass.hooks.is_none()) => "open",
-        Report { generation: 0, .. } => "no configuration",
-        Report { stale: true, .. } => "stale",
-        Report { break_glass, .. } if !break_glass.is_empty() => "partly open",
-        Report { rejected: Some(rejected), .. } if rejected.is_whole() => "rejecting",
-        Report { rejected: Some(_), .. } => "holding back",
-        Report { read_failure: Some(_), .. } => "cannot read",
-        Report { from_last_good: Some(_), .. } => "from disk",
-        Report { hooks, .. } if hooks.iter().any(|hook| hook.failures.is_some()) => "failing",
-        Report { hooks, .. } if hooks.iter().any(|hook| hook.overdue.is_some()) => "degraded",
-        Report { initializers, .. } if initializers.iter().any(|one| one.instances == 0) => "degraded",
+        ReplicaReport { stopping: true, .. } => "stopping",
+        ReplicaReport { contested: true, .. } => "name taken twice",
+        ReplicaReport { break_glass, .. } if break_glass.iter().any(|glass| glass.hooks.is_none()) => "open",
+        ReplicaReport { generation: 0, .. } => "no configuration",
+        ReplicaReport { stale: true, .. } => "stale",
+        ReplicaReport { break_glass, .. } if !break_glass.is_empty() => "partly open",
+        ReplicaReport { rejected: Some(rejected), .. } if rejected.is_whole() => "rejecting",
+        ReplicaReport { rejected: Some(_), .. } => "holding back",
+        ReplicaReport { read_failure: Some(_), .. } => "cannot read",
+        ReplicaReport { from_last_good: Some(_), .. } => "from disk",
+        ReplicaReport { hooks, .. } if hooks.iter().any(|hook| hook.failures.is_some()) => "failing",
+        ReplicaReport { hooks, .. } if hooks.iter().any(|hook| hook.overdue.is_some()) => "degraded",
+        ReplicaReport { initializers, .. } if initializers.iter().any(|one| one.instances == 0) => "degraded",
         _ => "ok",
     }
 }
@@ -89,19 +89,19 @@ fn hooks(hooks: &[HookReport]) -> String {
 /// The worst that is true of a hook; `None` where there is nothing left of it.
 fn word(hook: &HookReport) -> Option<&'static str> {
     Some(match hook.state {
-        Standing::Gone => return None,
-        Standing::Probing => "Probing",
-        Standing::Draining => "Draining",
-        Standing::Unknown => "Unknown",
-        Standing::Active if hook.failures.is_some() => "Failing",
-        Standing::Active if hook.moves_to.is_some() => "Moving",
-        Standing::Active if hook.overdue.is_some() => "Unproven",
-        Standing::Active => "Active",
+        HookStanding::Gone => return None,
+        HookStanding::Probing => "Probing",
+        HookStanding::Draining => "Draining",
+        HookStanding::Unknown => "Unknown",
+        HookStanding::Active if hook.failures.is_some() => "Failing",
+        HookStanding::Active if hook.moves_to.is_some() => "Moving",
+        HookStanding::Active if hook.overdue.is_some() => "Unproven",
+        HookStanding::Active => "Active",
     })
 }
 
 /// Further facts to look into, a line each.
-fn attention(report: &Report) -> Vec<String> {
+fn attention(report: &ReplicaReport) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(from) = &report.from_last_good {
         lines.push(format!("uses the last good configuration on its disk, {from}"));
@@ -130,7 +130,7 @@ fn attention(report: &Report) -> Vec<String> {
         let more = report.initializers_left_out;
         lines.push(format!("{more} more initializers; gatepost_initializer_instances has each of them"));
     }
-    let draining = report.hooks.iter().filter(|hook| hook.state == Standing::Draining);
+    let draining = report.hooks.iter().filter(|hook| hook.state == HookStanding::Draining);
     lines.extend(draining.map(|hook| format!("{} is draining since {}", hook.name, hook.since)));
     lines
 }
@@ -161,7 +161,7 @@ mod tests {
         schema::status::{BypassInForce, CallFailures, OpenGlass},
     };
 
-    fn hook(name: &str, state: Standing) -> HookReport {
+    fn hook(name: &str, state: HookStanding) -> HookReport {
         HookReport {
             name: name.to_owned(),
             id: name.to_owned(),
@@ -178,35 +178,35 @@ mod tests {
         }
     }
 
-    fn report(replica: &str, hooks: Vec<HookReport>) -> Report {
+    fn report(replica: &str, hooks: Vec<HookReport>) -> ReplicaReport {
         let now = Instant::now();
         let current = Current::new(now);
-        let fresh = Report::of(&current, &Replica::new(replica), (now, SystemTime::UNIX_EPOCH), 1);
+        let fresh = ReplicaReport::of(&current, &Replica::new(replica), (now, SystemTime::UNIX_EPOCH), 1);
         let (revision, observed, age_seconds) = ("17".to_owned(), Some(21), Some(0.44));
-        Report { generation: 3, revision, observed, age_seconds, stale: false, hooks, ..fresh }
+        ReplicaReport { generation: 3, revision, observed, age_seconds, stale: false, hooks, ..fresh }
     }
 
-    fn lines(reports: Vec<Report>) -> Vec<String> {
-        table(&Seen { reports, silent: Vec::new() }).lines().map(str::to_owned).collect()
+    fn lines(reports: Vec<ReplicaReport>) -> Vec<String> {
+        table(&ReplicasSeen { reports, silent: Vec::new() }).lines().map(str::to_owned).collect()
     }
 
     #[test]
     fn a_line_a_replica_and_a_line_for_what_asks_for_attention() {
         let now = Instant::now();
-        let fresh = Report::of(&Current::new(now), &Replica::new("b"), (now, SystemTime::UNIX_EPOCH), 1);
+        let fresh = ReplicaReport::of(&Current::new(now), &Replica::new("b"), (now, SystemTime::UNIX_EPOCH), 1);
         let hooks = vec![
             HookReport {
                 overdue: Some("it is not asked".to_owned()),
                 unproven_since: Some("2025-12-31T00:00:00Z".to_owned()),
-                ..hook("p", Standing::Probing)
+                ..hook("p", HookStanding::Probing)
             },
-            hook("q", Standing::Active),
-            hook("r", Standing::Active),
-            hook("s", Standing::Gone),
-            hook("t", Standing::Draining),
+            hook("q", HookStanding::Active),
+            hook("r", HookStanding::Active),
+            hook("s", HookStanding::Gone),
+            hook("t", HookStanding::Draining),
             HookReport {
                 in_vain: Some(CallsInVain { in_vain: 3, calls: 40, seconds: 300 }),
-                ..hook("u", Standing::Active)
+                ..hook("u", HookStanding::Active)
             },
         ];
         assert_eq!(
@@ -236,7 +236,7 @@ mod tests {
         };
         let since = Some("2026-01-01T00:00:00Z");
         let initializers = vec![one("a.x", "Fail", since), one("b.x", "Ignore", since), one("c.x", "Fail", None)];
-        let printed = lines(vec![Report { initializers, ..report("r", Vec::new()) }]);
+        let printed = lines(vec![ReplicaReport { initializers, ..report("r", Vec::new()) }]);
         let no_instance = "no instance of this initializer is attached since 2026-01-01T00:00:00Z";
         assert_eq!(printed[0], format!("r: UNATTENDED a.x: {no_instance}; new objects are refused"));
         assert_eq!(printed[1], format!("r: UNATTENDED b.x: {no_instance}; new objects are created without it"));
@@ -258,15 +258,15 @@ mod tests {
                 HookReport {
                     overdue: Some("it is called unproven, and its failure policy decides".to_owned()),
                     unproven_since: Some("2026-01-01T00:00:05Z".to_owned()),
-                    ..hook("enforced", Standing::Active)
+                    ..hook("enforced", HookStanding::Active)
                 },
                 HookReport {
                     moves_to: Some("grpc://h:2".to_owned()),
                     unproven_since: Some("2026-01-01T00:00:06Z".to_owned()),
-                    ..hook("moves", Standing::Active)
+                    ..hook("moves", HookStanding::Active)
                 },
-                HookReport { failures: Some(failures.clone()), ..hook("fails", Standing::Active) },
-                HookReport { reason: None, ..hook("fine", Standing::Active) },
+                HookReport { failures: Some(failures.clone()), ..hook("fails", HookStanding::Active) },
+                HookReport { reason: None, ..hook("fine", HookStanding::Active) },
             ]
         };
         let glass = OpenGlass {
@@ -283,12 +283,12 @@ mod tests {
             scope: "namespaces ci".to_owned(),
             reason: "builds".to_owned(),
         };
-        let of = |replica: &str| Report {
+        let of = |replica: &str| ReplicaReport {
             break_glass: vec![glass.clone()],
             bypasses: vec![bypass.clone()],
             ..report(replica, hooks())
         };
-        let other = Report {
+        let other = ReplicaReport {
             break_glass: vec![OpenGlass { hooks: Some(vec!["fine".to_owned()]), ..glass.clone() }],
             ..report("c", Vec::new())
         };

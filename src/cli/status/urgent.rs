@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::{
-    replicas::{HookReport, InitializerReport, Report, Standing},
+    replicas::{HookReport, HookStanding, InitializerReport, ReplicaReport},
     schema::status::{BypassInForce, CallFailures, OpenGlass},
 };
 
@@ -24,7 +24,7 @@ enum Rank {
 }
 
 /// The lines of all replicas, each with those that it is true of.
-pub(super) fn lines(reports: &[Report]) -> Vec<String> {
+pub(super) fn lines(reports: &[ReplicaReport]) -> Vec<String> {
     let mut ranks = BTreeMap::<Rank, Vec<String>>::new();
     let mut replicas = HashMap::<String, Vec<&str>>::new();
     for report in reports {
@@ -53,7 +53,7 @@ fn named(replicas: &[&str]) -> String {
     }
 }
 
-fn of(report: &Report) -> Vec<(Rank, String)> {
+fn of(report: &ReplicaReport) -> Vec<(Rank, String)> {
     let mut lines: Vec<_> = report.break_glass.iter().map(|glass| (Rank::BreakGlass, open(glass))).collect();
     if let Some(failure) = &report.read_failure {
         let what = format!("cannot read the configuration since {}: {}", failure.since, failure.what);
@@ -100,12 +100,12 @@ fn unproven(hook: &HookReport) -> Option<String> {
         (Some(place), _) => format!(
             "UNPROVEN {name}: asked at {endpoint} until {place} passes a probe; none has since {since}: {why}{overdue}"
         ),
-        (None, Standing::Probing) => {
+        (None, HookStanding::Probing) => {
             format!(
                 "UNASKED {name}: not called until {endpoint} passes a probe; none has since {since}: {why}{overdue}"
             )
         }
-        (None, Standing::Active) if hook.overdue.is_some() => {
+        (None, HookStanding::Active) if hook.overdue.is_some() => {
             format!("UNPROVEN {name}: asked, although {endpoint} has passed no probe since {since}: {why}{overdue}")
         }
         _ => return None,

@@ -15,7 +15,7 @@ use std::{
 
 use super::{
     identity::Identity,
-    share::{Client, Share},
+    share::{ConnectedClient, Share},
 };
 use crate::front::connection::session::Session;
 
@@ -42,7 +42,7 @@ struct Registry {
 /// A client with the number of its connections.
 #[derive(Debug)]
 struct Connected {
-    client: Arc<Client>,
+    client: Arc<ConnectedClient>,
     connections: usize,
 }
 
@@ -67,7 +67,7 @@ impl Clients {
     }
 
     /// Share of `limit` for that client at that second.
-    pub(crate) fn share(&self, client: &Client, limit: usize, second: u64) -> Share {
+    pub(crate) fn share(&self, client: &ConnectedClient, limit: usize, second: u64) -> Share {
         Share::of(limit, client.is_known(second), self.known.load(Relaxed) > 1)
     }
 
@@ -100,18 +100,18 @@ impl Clients {
 }
 
 impl Registry {
-    fn client(&mut self, identity: Identity) -> Arc<Client> {
+    fn client(&mut self, identity: Identity) -> Arc<ConnectedClient> {
         let entry = self.clients.entry(identity);
-        let new = Arc::new(Client::new(entry.key().clone()));
+        let new = Arc::new(ConnectedClient::new(entry.key().clone()));
         Arc::clone(&entry.or_insert(Connected { client: new, connections: 0 }).client)
     }
 
-    fn connections(&self, client: &Client) -> usize {
+    fn connections(&self, client: &ConnectedClient) -> usize {
         self.clients.get(client.identity()).map_or(0, |connected| connected.connections)
     }
 
     /// Room for one more connection of that client, by ending idle ones where that is needed.
-    fn make_room(&mut self, limit: usize, client: &Arc<Client>, second: u64) -> Result<(), NoRoom> {
+    fn make_room(&mut self, limit: usize, client: &Arc<ConnectedClient>, second: u64) -> Result<(), NoRoom> {
         let known = client.is_known(second);
         let beside_others = self.clients.values().any(|other| {
             other.connections > 0 && other.client.is_known(second) && other.client.identity() != client.identity()

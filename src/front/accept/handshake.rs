@@ -9,7 +9,7 @@ use super::{clients::Admitted, identity::Identity, life::Life, linger::linger_un
 use crate::{
     front::{Front, connection::grace, limits},
     telemetry::{Refused, Throttle},
-    tls::{self, Failure, Fault, ServerConfig},
+    tls::{self, HandshakeFailure, HandshakeFault, ServerConfig},
 };
 
 /// The first byte of whatever a TLS client says first (RFC 8446, 5.1: handshake).
@@ -50,7 +50,7 @@ pub(crate) async fn serve(
         }
         Ok(Ok(Begun::Nothing)) => return,
         Ok(Ok(Begun::Failed(error, stream))) => {
-            report(&Failure::of(&error), &stream);
+            report(&HandshakeFailure::of(&error), &stream);
             front.gate().metrics.refused(Refused::TlsHandshake);
             return linger_unless_evicted(stream, &session).await;
         }
@@ -75,11 +75,11 @@ pub(crate) async fn serve(
 }
 
 /// One line a second for each fault, so that those who only try the port do not hide an apiserver that is kept out.
-fn report(failure: &Failure, stream: &TcpStream) {
-    static LINES: [Throttle; Fault::COUNT] = [const { Throttle::new() }; Fault::COUNT];
+fn report(failure: &HandshakeFailure, stream: &TcpStream) {
+    static LINES: [Throttle; HandshakeFault::COUNT] = [const { Throttle::new() }; HandshakeFault::COUNT];
     if let Some(held_back) = LINES[failure.fault as usize].pass() {
         let caller = stream.peer_addr().map_or_else(|_| "unknown".to_owned(), |address| address.ip().to_string());
-        let Failure { reason, fix, .. } = failure;
+        let HandshakeFailure { reason, fix, .. } = failure;
         tracing::warn!(reason, fix, caller, held_back, "a caller's TLS handshake failed");
     }
 }

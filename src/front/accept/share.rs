@@ -15,7 +15,7 @@ const RENEWED_EVERY: u64 = 60;
 
 /// One client, however many connections it has.
 #[derive(Debug)]
-pub(crate) struct Client {
+pub(crate) struct ConnectedClient {
     identity: Identity,
     /// Bytes of reviews it has in the memory budget.
     bytes: AtomicUsize,
@@ -49,7 +49,7 @@ impl Share {
     }
 }
 
-impl Client {
+impl ConnectedClient {
     pub(crate) fn new(identity: Identity) -> Self {
         let [bytes, aux_calls, attached, initializing] = [const { AtomicUsize::new(0) }; 4];
         Self { identity, bytes, aux_calls, attached, initializing, known_until: AtomicU64::new(0) }
@@ -101,13 +101,13 @@ mod tests {
 
     #[test]
     fn a_client_is_known_for_ten_minutes_after_a_verdict() {
-        let client = Client::new(Identity::of([192, 0, 2, 1].into()));
+        let client = ConnectedClient::new(Identity::of([192, 0, 2, 1].into()));
         assert!(!client.is_known(0));
         client.had_verdict(100);
         client.had_verdict(130);
         assert!(client.is_known(699) && !client.is_known(700));
         client.had_verdict(170);
         assert!(client.is_known(769) && !client.is_known(770));
-        assert!(Client::new(Identity::Loopback).is_known(0));
+        assert!(ConnectedClient::new(Identity::Loopback).is_known(0));
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     live::{
         Current, FailedRead, LastGoodState, LiveHook, Namespaces, Overdue, Rejection, RetiredHook, Rotation,
-        Unconfirmed, break_glass::Standing,
+        Unconfirmed, break_glass::BreakGlassState,
     },
     replicas::{PublishStatus, Replica},
     snapshot::{Problem, describe_protocol, hazards::Finding},
@@ -56,9 +56,9 @@ fn break_glass(current: &Current, now: Instant) -> Value {
         json!({
             "name": &*glass.name,
             "state": match standing {
-                Standing::Open => "Open",
-                Standing::NotYet => "NotYet",
-                Standing::Expired => "Expired",
+                BreakGlassState::Open => "Open",
+                BreakGlassState::NotYet => "NotYet",
+                BreakGlassState::Expired => "Expired",
             },
             "hooks": (!glass.is_about_all()).then_some(&glass.hooks),
             "opened": time(glass.opened),

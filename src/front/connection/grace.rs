@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use tokio::{sync::watch, time::sleep};
 
-use crate::front::{Limits, accept::life::Life};
+use crate::front::{FrontLimits, accept::life::Life};
 
 /// A peer in the same cluster that sends a request now is heard by then.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// Half the time for draining at the most: what is asked at its end must be answered, too.
-pub(crate) fn length(limits: &Limits) -> Duration {
+pub(crate) fn length(limits: &FrontLimits) -> Duration {
     LONGEST.min(limits.drain / 2)
 }
 

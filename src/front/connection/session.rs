@@ -11,13 +11,13 @@ use std::{
 use tokio::sync::{Notify, futures::Notified};
 
 use super::unsent::Unsent;
-use crate::front::accept::share::Client;
+use crate::front::accept::share::ConnectedClient;
 
 /// State shared by the calls of one connection.
 #[derive(Debug)]
 pub(crate) struct Session {
     number: u64,
-    client: Arc<Client>,
+    client: Arc<ConnectedClient>,
     unsent: Arc<Unsent>,
     /// Reviews being read or decided.
     calls: AtomicUsize,
@@ -38,7 +38,7 @@ pub(crate) struct Session {
 
 impl Session {
     /// The connection of that number and client, which came at that second.
-    pub(crate) fn new(number: u64, client: Arc<Client>, now: Instant, second: u64) -> Arc<Self> {
+    pub(crate) fn new(number: u64, client: Arc<ConnectedClient>, now: Instant, second: u64) -> Arc<Self> {
         Arc::new(Self {
             number,
             client,
@@ -60,7 +60,7 @@ impl Session {
     }
 
     /// Client of the connection.
-    pub(crate) fn client(&self) -> &Arc<Client> {
+    pub(crate) fn client(&self) -> &Arc<ConnectedClient> {
         &self.client
     }
 

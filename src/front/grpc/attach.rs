@@ -50,7 +50,7 @@ use crate::{
     initialize::desk::TaskId,
     live::{
         Generation,
-        hub::{Answered, Attached, Made, ToInstance, Unanswered},
+        hub::{Answered, Attached, Made, TaskFailure, ToInstance},
     },
     memory::{Purpose, Reservation},
     offload,
@@ -81,7 +81,7 @@ const TOO_LONG: End = (Code::InvalidArgument, "a message is longer than 4 MiB");
 const LATE_CLAIM: End = (Code::InvalidArgument, "a claim is the first message, and only that");
 
 /// End of a task whose answer cannot be read.
-const UNREAD: Unanswered = Unanswered::Unusable("its answer cannot be read");
+const UNREAD: TaskFailure = TaskFailure::Unusable("its answer cannot be read");
 /// First bytes of a message that say which task it is of.
 const BEGINNING: usize = 64;
 
@@ -262,7 +262,7 @@ impl Stream<'_> {
             Arrived::Message(message, room) => (message, room),
             Arrived::PassedOver { beginning, why } => {
                 let is_known = self.give_up(&beginning, why);
-                return if is_known || why == Unanswered::NoRoom { Ok(()) } else { Err(TOO_LONG) };
+                return if is_known || why == TaskFailure::NoRoom { Ok(()) } else { Err(TOO_LONG) };
             }
         };
         let beginning = message.slice(..message.len().min(BEGINNING));
@@ -292,7 +292,7 @@ impl Stream<'_> {
 
     /// Ends the task of a message that is not taken, and nothing else: the next instance would say the same. False where
     /// the first bytes do not say which task that is.
-    fn give_up(&self, beginning: &Bytes, why: Unanswered) -> bool {
+    fn give_up(&self, beginning: &Bytes, why: TaskFailure) -> bool {
         let answered = answered(beginning);
         if let Some((task, attempt)) = answered {
             self.attached.give_up(TaskId(task), attempt, why);
@@ -318,7 +318,7 @@ impl InstanceSender<'_> {
                 let labels: usize = namespace_labels.iter().map(|(key, value)| key.len() + value.len() + 8).sum();
                 // The review has its room already.
                 let Some(room) = self.reserve(labels + AROUND) else {
-                    attached.give_up(task, attempt, Unanswered::NoRoom);
+                    attached.give_up(task, attempt, TaskFailure::NoRoom);
                     return Ok(());
                 };
                 let head = TaskHead { task: task.0, attempt, left, review, namespace_labels }.framed();

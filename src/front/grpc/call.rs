@@ -5,7 +5,7 @@ use std::{future::poll_fn, pin::pin, task::Poll, time::Instant};
 use h2::{RecvStream, server::SendResponse};
 use http::HeaderMap;
 
-use super::{head::Head, message::Message};
+use super::{head::GrpcHead, message::MessageBuilder};
 use crate::{
     admit::{self, Caller, OtherVersions},
     front::{
@@ -35,7 +35,7 @@ pub(crate) async fn answer(
 ) {
     let arrived = Instant::now();
     let deciding = async {
-        let head = Head::read(&headers, arrived, front.limits().timeout)?;
+        let head = GrpcHead::read(&headers, arrived, front.limits().timeout)?;
         decide(front, session, worker, phase, head, body, &mut respond).await
     };
     let verdict = catch_panic(deciding).await;
@@ -55,13 +55,13 @@ async fn decide(
     session: &Session,
     worker: usize,
     phase: Phase,
-    head: Head,
+    head: GrpcHead,
     mut body: RecvStream,
     respond: &mut SendResponse<Outgoing>,
 ) -> Result<Outgoing, Refusal> {
     let gate = front.gate();
     let mut entered = front.enter(session, head.arrived)?;
-    let mut message = Message::default();
+    let mut message = MessageBuilder::default();
     {
         let timer = pin!(progress::timer(head.arrived, head.deadline));
         let mut progress = Progress::new(head.arrived, head.deadline, timer);
@@ -75,7 +75,7 @@ async fn decide(
         None => (None, None),
     };
     let other_versions = OtherVersions::Fail;
-    let Head { deadline, stores_unfinished, hops, audit_id, .. } = head;
+    let GrpcHead { deadline, stores_unfinished, hops, audit_id, .. } = head;
     let segment = None;
     let caller = Caller {
         phase,

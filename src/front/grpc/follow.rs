@@ -33,7 +33,7 @@ use crate::{
     },
     initialize::{
         Initializers, MOST_PENDING, stored_result,
-        unfinished::{Correction, Remedy, StoredEvent, StoredObject},
+        unfinished::{Correction, CorrectiveAction, StoredEvent, StoredObject},
     },
     live::stored_objects::{Following, SoughtObject, ToFollower},
     memory::{Purpose, Reservation},
@@ -146,10 +146,12 @@ impl Stream<'_> {
     /// Takes one report.
     fn take(&mut self, message: Bytes) -> Result<(), End> {
         let (uid, read) = match wire::event(message) {
-            Some(wire::Report::Event(pb::StoredObjectEvent { event: Some(read) })) => (uid_of(&read), event(read)),
-            Some(wire::Report::TooManyNames(uid)) => (uid, Err(DroppedReport::Names)),
-            Some(wire::Report::TooManyCauses(uid)) => (uid, Err(DroppedReport::Causes)),
-            Some(wire::Report::Event(pb::StoredObjectEvent { event: None })) | None => {
+            Some(wire::StoredObjectReport::Event(pb::StoredObjectEvent { event: Some(read) })) => {
+                (uid_of(&read), event(read))
+            }
+            Some(wire::StoredObjectReport::TooManyNames(uid)) => (uid, Err(DroppedReport::Names)),
+            Some(wire::StoredObjectReport::TooManyCauses(uid)) => (uid, Err(DroppedReport::Causes)),
+            Some(wire::StoredObjectReport::Event(pb::StoredObjectEvent { event: None })) | None => {
                 (None, Err(DroppedReport::Unreadable))
             }
         };
@@ -211,9 +213,9 @@ impl Stream<'_> {
     fn correct(&mut self, Correction { object, remedy }: Correction) -> Result<(), End> {
         use pb::correction::Remedy as Wire;
         let remedy = match remedy {
-            Remedy::RemoveHead(head) => Wire::RemoveHead(head.into()),
-            Remedy::Fail(status) => Wire::Fail(wire::status(&status)),
-            Remedy::Delete => Wire::Delete(pb::Deleted {}),
+            CorrectiveAction::RemoveHead(head) => Wire::RemoveHead(head.into()),
+            CorrectiveAction::Fail(status) => Wire::Fail(wire::status(&status)),
+            CorrectiveAction::Delete => Wire::Delete(pb::Deleted {}),
         };
         self.tell(pb::follower_message::Message::Correction(pb::Correction {
             group: object.group.to_string(),

@@ -30,7 +30,7 @@ const MARGIN: Duration = Duration::from_millis(20);
 
 /// Headers of an admission call.
 #[derive(Debug)]
-pub(crate) struct Head {
+pub(crate) struct GrpcHead {
     /// Time at which they came.
     pub(crate) arrived: Instant,
     /// Latest time for the verdict, the margin already taken off.
@@ -53,7 +53,7 @@ pub(crate) struct SentLabels {
     pub(crate) text: Bytes,
 }
 
-impl Head {
+impl GrpcHead {
     /// Reads the headers of a call that arrived at `now` and may take `longest`.
     pub(crate) fn read(headers: &HeaderMap, now: Instant, longest: Duration) -> Result<Self, Refusal> {
         if headers.get(ENCODING).is_some_and(|encoding| encoding != "identity") {

@@ -26,19 +26,19 @@ pub(crate) struct Inbound(UnboundedReceiver<Result<Frame<Bytes>, h2::Error>>);
 
 /// The body as it comes.
 #[derive(Debug)]
-pub(crate) struct BodyReader {
+pub(crate) struct MessageReader {
     body: RecvStream,
     to: UnboundedSender<Result<Frame<Bytes>, h2::Error>>,
 }
 
 /// The request for tonic, and the body to be fed into it.
-pub(crate) fn split(request: Request<RecvStream>) -> (Request<Inbound>, BodyReader) {
+pub(crate) fn split(request: Request<RecvStream>) -> (Request<Inbound>, MessageReader) {
     let (to, from) = unbounded_channel();
     let (parts, body) = request.into_parts();
-    (Request::from_parts(parts, Inbound(from)), BodyReader { body, to })
+    (Request::from_parts(parts, Inbound(from)), MessageReader { body, to })
 }
 
-impl BodyReader {
+impl MessageReader {
     /// Reads all of it; ends only when it is more than `limit`.
     pub(crate) async fn feed(self, limit: usize) -> Refusal {
         let Self { mut body, to } = self;

@@ -13,7 +13,7 @@ use tokio::{sync::watch, time::timeout_at};
 use super::{
     follow::LONGEST_NAME,
     frames::Frames,
-    head::Head,
+    head::GrpcHead,
     quota::{Cost, Taken},
 };
 use crate::{
@@ -102,7 +102,7 @@ async fn asked<'a>(
     body: RecvStream,
     arrived: Instant,
 ) -> Result<Asked<'a>, Refusal> {
-    let Head { deadline, .. } = Head::read(headers, arrived, front.limits().timeout)?;
+    let GrpcHead { deadline, .. } = GrpcHead::read(headers, arrived, front.limits().timeout)?;
     let _taken = front.initializing().take(session, front.inflight().budget(), COST)?;
     let mut frames = Frames::new(front, body, LONGEST);
     let within = deadline.left(arrived);

@@ -17,7 +17,7 @@ use crate::{
 
 /// A message in the making.
 #[derive(Debug, Default)]
-pub(crate) struct Message {
+pub(crate) struct MessageBuilder {
     pieces: BodyPieces,
     /// Bytes so far, frame head included.
     received: usize,
@@ -25,7 +25,7 @@ pub(crate) struct Message {
     expected: Option<usize>,
 }
 
-impl Message {
+impl MessageBuilder {
     /// Reads to the end of the stream. Bytes are reserved as they come, and not as they are announced: announcing costs
     /// a caller nothing.
     pub(crate) async fn read(

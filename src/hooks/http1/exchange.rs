@@ -15,7 +15,7 @@ use super::{
         dial::Socket,
         dialler::{Dialled, Dialler},
         http2::Http2Connection,
-        protocol::{HttpRequest, Request},
+        protocol::{HookRequest, HttpRequest},
         reply::{LARGEST_ANSWER, Reply},
         responses::Responses,
         unanswered::Unanswered,
@@ -144,7 +144,7 @@ impl Exchange {
     }
 
     async fn post(&self, connection: Http1Connection, call: &Call) -> Result<Completed, Lost> {
-        let Request::Http(HttpRequest { path, form, timeout }) = &call.request else {
+        let HookRequest::Http(HttpRequest { path, form, timeout }) = &call.request else {
             return Ok(failed(CallFailure::NotGrpc("it is asked over HTTP/1.1".into())));
         };
         if now() >= call.deadline {

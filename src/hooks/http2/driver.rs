@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     clock::now,
-    http2::{ClientConnection, Config, Fault},
+    http2::{ClientConnection, Config, ProtocolFault},
     memory::{MemoryBudget, Purpose, Reservation},
 };
 
@@ -78,13 +78,13 @@ enum Over {
 #[derive(Debug)]
 enum Broken {
     /// The hook broke the protocol, and gets GOAWAY.
-    Fault(Fault),
+    Fault(ProtocolFault),
     /// It carries nothing any more.
     Lost(Cow<'static, str>),
 }
 
-impl From<Fault> for Broken {
-    fn from(fault: Fault) -> Self {
+impl From<ProtocolFault> for Broken {
+    fn from(fault: ProtocolFault) -> Self {
         Self::Fault(fault)
     }
 }

@@ -11,7 +11,7 @@ use super::super::{
     unanswered::{Processed, Unanswered},
 };
 use crate::{
-    http2::{Exchange, Failure, GoAway, Unprocessed},
+    http2::{Exchange, ExchangeFailure, GoAway, Unprocessed},
     model::{CallFailure, Rope},
 };
 
@@ -95,12 +95,12 @@ impl Exchange for CallExchange {
         self.call.responses.deliver(self.call.tag, result.map_err(Unanswered::from));
     }
 
-    fn fail(self, failure: Failure<'_, CallFailure>) {
+    fn fail(self, failure: ExchangeFailure<'_, CallFailure>) {
         let failure = match failure {
-            Failure::Lost(why) => CallFailure::Connection(why.to_owned()),
-            Failure::Reset(code) => CallFailure::Connection(format!("the hook reset the call: {code}")),
-            Failure::Malformed(what) => self.call.request.protocol().malformed(what),
-            Failure::Refused(failure) => failure,
+            ExchangeFailure::Lost(why) => CallFailure::Connection(why.to_owned()),
+            ExchangeFailure::Reset(code) => CallFailure::Connection(format!("the hook reset the call: {code}")),
+            ExchangeFailure::Malformed(what) => self.call.request.protocol().malformed(what),
+            ExchangeFailure::Refused(failure) => failure,
         };
         self.deliver(Err(failure.into()));
     }
@@ -112,14 +112,15 @@ mod tests {
 
     use super::*;
     use crate::{
-        hooks::{HttpReply, HttpRequest, Request, Responses, Reuse::Allowed},
+        hooks::{HookRequest, HttpReply, HttpRequest, Responses, Reuse::Allowed},
         model::{Hops, HttpForm},
     };
 
     const LIMIT: usize = 8;
 
     fn posted() -> (Arc<Responses>, CallExchange) {
-        let request = Request::Http(HttpRequest { path: "/".into(), form: HttpForm::Legacy, timeout: Duration::ZERO });
+        let request =
+            HookRequest::Http(HttpRequest { path: "/".into(), form: HttpForm::Legacy, timeout: Duration::ZERO });
         let responses = Arc::new(Responses::default());
         let (body, deadline, hops) = (Rope::new([]), Instant::now(), Hops::FIRST);
         let call =
@@ -150,10 +151,10 @@ mod tests {
     #[test]
     fn a_failure_is_reported_in_the_terms_of_the_protocol() {
         for (failure, message) in [
-            (Failure::Lost("gone"), CallFailure::Connection("gone".into())),
-            (Failure::Reset("CANCEL"), CallFailure::Connection("the hook reset the call: CANCEL".into())),
-            (Failure::Malformed("it lied"), CallFailure::NotHttp("it lied".into())),
-            (Failure::Refused(CallFailure::Overloaded), CallFailure::Overloaded),
+            (ExchangeFailure::Lost("gone"), CallFailure::Connection("gone".into())),
+            (ExchangeFailure::Reset("CANCEL"), CallFailure::Connection("the hook reset the call: CANCEL".into())),
+            (ExchangeFailure::Malformed("it lied"), CallFailure::NotHttp("it lied".into())),
+            (ExchangeFailure::Refused(CallFailure::Overloaded), CallFailure::Overloaded),
         ] {
             let (responses, exchange) = posted();
             exchange.fail(failure);

@@ -7,8 +7,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::{
     clock::now,
-    hooks::{Call, GrpcRequest, Method, Request, Responses, Reuse},
-    http2::frame::{self, HEAD, Head, PREFACE, flag, kind},
+    hooks::{Call, GrpcRequest, HookRequest, Method, Responses, Reuse},
+    http2::frame::{self, FrameHead, HEAD, PREFACE, flag, kind},
     model::Rope,
 };
 
@@ -52,17 +52,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Scripted<S> {
     }
 
     /// The next frame, or `None` where the connection has ended.
-    pub(in super::super) async fn any(&mut self) -> Option<(Head, Vec<u8>)> {
+    pub(in super::super) async fn any(&mut self) -> Option<(FrameHead, Vec<u8>)> {
         let mut head = [0; HEAD];
         self.0.read_exact(&mut head).await.ok()?;
-        let head = Head::read(&head);
+        let head = FrameHead::read(&head);
         let mut payload = vec![0; head.len];
         self.0.read_exact(&mut payload).await.ok()?;
         Some((head, payload))
     }
 
     /// The next frame that is about a stream, or takes leave.
-    pub(super) async fn next(&mut self) -> Option<(Head, Vec<u8>)> {
+    pub(super) async fn next(&mut self) -> Option<(FrameHead, Vec<u8>)> {
         loop {
             let (head, payload) = self.any().await?;
             if !matches!(head.kind, kind::SETTINGS | kind::WINDOW_UPDATE | kind::PING) {
@@ -116,7 +116,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Scripted<S> {
 /// A gRPC call of that body, to be answered within `time`.
 pub(in super::super) fn call(responses: &Arc<Responses>, tag: u32, body: Bytes, time: Duration) -> Call {
     Call {
-        request: Request::Grpc(GrpcRequest { method: Method::Validate, namespace_labels: None }),
+        request: HookRequest::Grpc(GrpcRequest { method: Method::Validate, namespace_labels: None }),
         body: Rope::new([body]),
         deadline: now() + time,
         responses: Arc::clone(responses),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::super::protocol::{fields::ResponseFields, grpc::percent_decoded};
 use crate::{
     hpack::{self, Decoder},
-    http2::Fields,
+    http2::HeaderFields,
 };
 
 const SMALL: usize = 16 << 10;

@@ -4,8 +4,8 @@ use std::{str::FromStr, time::Duration};
 
 use super::super::{gzip, media_type, retry_after};
 use crate::{
-    hpack::{Coded, Name, Text, known},
-    http2::{FieldError, Fields},
+    hpack::{Coded, DecodedName, DecodedText, known},
+    http2::{FieldError, HeaderFields},
 };
 
 /// Fields of a header block that matter to a unary gRPC call, or to a POST.
@@ -57,21 +57,26 @@ const GRPC: Coded = known!(b"application/grpc");
 
 impl Meant {
     /// Static entries by their index: RFC 7541 Appendix A.
-    fn of(name: Name<'_>) -> Option<Self> {
+    fn of(name: DecodedName<'_>) -> Option<Self> {
         match name {
-            Name::Static(26) => Some(Self::ContentEncoding),
-            Name::Static(28) => Some(Self::ContentLength),
-            Name::Static(31) => Some(Self::ContentType),
-            Name::Static(53) => Some(Self::RetryAfter),
-            Name::Static(_) => None,
-            Name::Text(text) => NAMES.iter().find(|(known, _)| text.is(*known)).map(|(_, meant)| *meant),
+            DecodedName::Static(26) => Some(Self::ContentEncoding),
+            DecodedName::Static(28) => Some(Self::ContentLength),
+            DecodedName::Static(31) => Some(Self::ContentType),
+            DecodedName::Static(53) => Some(Self::RetryAfter),
+            DecodedName::Static(_) => None,
+            DecodedName::Text(text) => NAMES.iter().find(|(known, _)| text.is(*known)).map(|(_, meant)| *meant),
         }
     }
 }
 
-impl Fields for ResponseFields {
+impl HeaderFields for ResponseFields {
     /// Fields that nobody acts on are passed by undecoded.
-    fn field(&mut self, name: Name<'_>, value: Text<'_>, scratch: &mut Vec<u8>) -> Result<bool, FieldError> {
+    fn field(
+        &mut self,
+        name: DecodedName<'_>,
+        value: DecodedText<'_>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<bool, FieldError> {
         let Some(meant) = Meant::of(name) else { return Ok(false) };
         if meant == Meant::ContentType && value.is(GRPC) {
             self.grpc = Some(self.grpc.unwrap_or(true));

@@ -1,5 +1,5 @@
 //! Protocol: encoding of requests to a hook, and judgement of its answers. One file for each, and its place in
-//! [`Request`].
+//! [`HookRequest`].
 //!
 //! | file | owns |
 //! | --- | --- |
@@ -23,7 +23,7 @@ pub use self::{grpc::GrpcRequest, http::HttpRequest};
 
 /// Request to a hook, in the terms of its protocol.
 #[derive(Clone, Debug)]
-pub enum Request {
+pub enum HookRequest {
     /// A gRPC call.
     Grpc(GrpcRequest),
     /// A POST.
@@ -61,7 +61,7 @@ pub(super) struct ResponseHead {
     pub(super) fields: ResponseFields,
 }
 
-impl Request {
+impl HookRequest {
     /// The request in the terms of its protocol.
     pub(super) fn protocol(&self) -> &dyn Protocol {
         match self {

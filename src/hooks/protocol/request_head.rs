@@ -123,13 +123,13 @@ impl RequestHead<CallExchange> for RequestHeads {
 mod tests {
     use super::*;
     use crate::{
-        hooks::{GrpcRequest, HttpRequest, Method, Request},
+        hooks::{GrpcRequest, HookRequest, HttpRequest, Method},
         model::HttpForm,
     };
 
     /// The block of a gRPC call with so much time left.
     fn block(heads: &mut RequestHeads, micros: u64, hops: Hops) -> Vec<u8> {
-        let request = Request::Grpc(GrpcRequest { method: Method::Validate, namespace_labels: None });
+        let request = HookRequest::Grpc(GrpcRequest { method: Method::Validate, namespace_labels: None });
         let mut out = Vec::new();
         request.protocol().write_head(hops, 0, Duration::from_micros(micros), heads, &mut out);
         out
@@ -192,7 +192,7 @@ mod tests {
         let mut heads = RequestHeads::new(true, "hook:1");
         let post = |heads: &mut RequestHeads| {
             let form = HttpForm::Legacy;
-            let request = Request::Http(HttpRequest { path: "/v".into(), form, timeout: Duration::from_secs(9) });
+            let request = HookRequest::Http(HttpRequest { path: "/v".into(), form, timeout: Duration::from_secs(9) });
             let mut out = Vec::new();
             request.protocol().write_head(Hops::FIRST, 70_000, Duration::ZERO, heads, &mut out);
             out

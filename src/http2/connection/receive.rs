@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use super::{
     super::{
-        exchange::{Exchange, Failure, RequestHead},
-        fault::Fault,
-        frame::{self, DEFAULT_MAX_FRAME, Head, MAX_ID, MAX_WINDOW, code, flag, kind, setting},
+        exchange::{Exchange, ExchangeFailure, RequestHead},
+        fault::ProtocolFault,
+        frame::{self, DEFAULT_MAX_FRAME, FrameHead, MAX_ID, MAX_WINDOW, code, flag, kind, setting},
         goaway::GoAway,
         head, rules,
         stream::STREAM_WINDOW,
@@ -23,7 +23,7 @@ const MOST_CONTINUATIONS: usize = 32;
 #[derive(Debug)]
 pub(super) struct Block {
     /// Its first frame's head.
-    first: Head,
+    first: FrameHead,
     /// Bytes of it so far.
     bytes: Vec<u8>,
     /// CONTINUATIONs so far.
@@ -32,30 +32,30 @@ pub(super) struct Block {
 
 impl<E: Exchange> ClientConnection<E> {
     /// Takes every whole frame that has been read.
-    pub(super) fn frames(&mut self) -> Result<(), Fault> {
+    pub(super) fn frames(&mut self) -> Result<(), ProtocolFault> {
         loop {
             match self.incoming.next_frame() {
                 Ok(Some((head, place))) => self.frame(head, place)?,
                 Ok(None) => return Ok(()),
-                Err(_) => return Err(Fault::frame_size("sent a frame larger than allowed")),
+                Err(_) => return Err(ProtocolFault::frame_size("sent a frame larger than allowed")),
             }
         }
     }
 
-    fn frame(&mut self, head: Head, place: Range<usize>) -> Result<(), Fault> {
+    fn frame(&mut self, head: FrameHead, place: Range<usize>) -> Result<(), ProtocolFault> {
         if self.block.is_some() != (head.kind == kind::CONTINUATION) {
-            return Err(Fault::protocol("broke off a header block"));
+            return Err(ProtocolFault::protocol("broke off a header block"));
         }
         if !self.established && (head.kind != kind::SETTINGS || head.has(flag::ACK)) {
-            return Err(Fault::protocol("does not speak HTTP/2: its first frame is not SETTINGS"));
+            return Err(ProtocolFault::protocol("does not speak HTTP/2: its first frame is not SETTINGS"));
         }
         rules::check(head)?;
         if rules::needs_stream(head) && (head.stream.is_multiple_of(2) || head.stream >= self.next_id) {
-            return Err(Fault::protocol("spoke of a stream that was never opened"));
+            return Err(ProtocolFault::protocol("spoke of a stream that was never opened"));
         }
         let worth = if head.kind == kind::DATA { 0 } else { head.len };
         if !self.floods.spend(worth, self.config.clock) {
-            return Err(Fault::flood("floods the connection with frames that answer nothing"));
+            return Err(ProtocolFault::flood("floods the connection with frames that answer nothing"));
         }
         match head.kind {
             kind::DATA => self.data(head, place),
@@ -80,17 +80,19 @@ impl<E: Exchange> ClientConnection<E> {
     }
 
     /// A server that asks for acknowledgements and does not read them must not fill our memory.
-    fn refuse_flood(&self) -> Result<(), Fault> {
+    fn refuse_flood(&self) -> Result<(), ProtocolFault> {
         if self.outgoing.queued() > self.config.batch + 2 * LARGEST_FRAME {
-            return Err(Fault::flood("floods the connection with PING or SETTINGS"));
+            return Err(ProtocolFault::flood("floods the connection with PING or SETTINGS"));
         }
         Ok(())
     }
 
-    fn data(&mut self, head: Head, place: Range<usize>) -> Result<(), Fault> {
+    fn data(&mut self, head: FrameHead, place: Range<usize>) -> Result<(), ProtocolFault> {
         // Also what comes for a stream that is gone counts against the connection's window.
-        self.granted =
-            self.granted.checked_sub(head.len as u32).ok_or(Fault::flow("sent more than the connection's window"))?;
+        self.granted = self
+            .granted
+            .checked_sub(head.len as u32)
+            .ok_or(ProtocolFault::flow("sent more than the connection's window"))?;
         self.unreturned += head.len as u32;
         if self.unreturned >= CONNECTION_WINDOW / 2 {
             let back = std::mem::take(&mut self.unreturned);
@@ -98,22 +100,22 @@ impl<E: Exchange> ClientConnection<E> {
             self.outgoing.control(|out| frame::put_window_update(out, 0, back));
         }
         let Some(data) = frame::unpadded(head, self.incoming.payload(place)) else {
-            return Err(Fault::protocol("sent more padding than data"));
+            return Err(ProtocolFault::protocol("sent more padding than data"));
         };
         let Some(stream) = self.exchanges.streams.get_mut(&head.stream) else { return Ok(()) };
         self.floods.earn_bytes(data.len());
         let Some(granted) = stream.granted.checked_sub(head.len as u32) else {
-            let failure = Failure::Malformed("it sent more than the stream's window");
+            let failure = ExchangeFailure::Malformed("it sent more than the stream's window");
             self.reject(head.stream, code::FLOW_CONTROL_ERROR, failure);
             return Ok(());
         };
         stream.granted = granted;
         if !stream.has_head {
-            self.reject(head.stream, code::PROTOCOL_ERROR, Failure::Malformed("it sent data before headers"));
+            self.reject(head.stream, code::PROTOCOL_ERROR, ExchangeFailure::Malformed("it sent data before headers"));
             return Ok(());
         }
         if let Err(refusal) = stream.exchange.data(data) {
-            self.reject(head.stream, code::CANCEL, Failure::Refused(refusal));
+            self.reject(head.stream, code::CANCEL, ExchangeFailure::Refused(refusal));
             return Ok(());
         }
         if head.has(flag::END_STREAM) {
@@ -129,44 +131,44 @@ impl<E: Exchange> ClientConnection<E> {
         Ok(())
     }
 
-    fn block(&mut self, head: Head, place: Range<usize>) -> Result<(), Fault> {
+    fn block(&mut self, head: FrameHead, place: Range<usize>) -> Result<(), ProtocolFault> {
         let payload = self.incoming.payload(place);
         let Some(mut fragment) = frame::unpadded(head, payload) else {
-            return Err(Fault::protocol("sent more padding than headers"));
+            return Err(ProtocolFault::protocol("sent more padding than headers"));
         };
         if head.has(flag::PRIORITY) {
-            fragment = fragment.get(5..).ok_or(Fault::frame_size("cut a frame short"))?;
+            fragment = fragment.get(5..).ok_or(ProtocolFault::frame_size("cut a frame short"))?;
         }
         if head.has(flag::END_HEADERS) {
             let read = head::Head::read(fragment, &mut self.scratch);
-            return self.headers(head, read.map_err(|bad| Fault::compression(bad.0))?);
+            return self.headers(head, read.map_err(|bad| ProtocolFault::compression(bad.0))?);
         }
         self.block = Some(Block { first: head, bytes: fragment.to_vec(), continuations: 0 });
         Ok(())
     }
 
-    fn continuation(&mut self, head: Head, place: Range<usize>) -> Result<(), Fault> {
+    fn continuation(&mut self, head: FrameHead, place: Range<usize>) -> Result<(), ProtocolFault> {
         let Some(mut block) = self.block.take() else { return Ok(()) };
         if block.first.stream != head.stream {
-            return Err(Fault::protocol("broke off a header block"));
+            return Err(ProtocolFault::protocol("broke off a header block"));
         }
         block.bytes.extend_from_slice(self.incoming.payload(place));
         if block.bytes.len() > LARGEST_BLOCK {
-            return Err(Fault::flood("sent a header block larger than 64 KiB"));
+            return Err(ProtocolFault::flood("sent a header block larger than 64 KiB"));
         }
         if block.continuations == MOST_CONTINUATIONS {
-            return Err(Fault::flood("sent a header block in too many frames"));
+            return Err(ProtocolFault::flood("sent a header block in too many frames"));
         }
         if head.has(flag::END_HEADERS) {
             let read = head::Head::read(&block.bytes, &mut self.scratch);
-            return self.headers(block.first, read.map_err(|bad| Fault::compression(bad.0))?);
+            return self.headers(block.first, read.map_err(|bad| ProtocolFault::compression(bad.0))?);
         }
         block.continuations += 1;
         self.block = Some(block);
         Ok(())
     }
 
-    fn headers(&mut self, frame: Head, head: head::Head<E::Fields>) -> Result<(), Fault> {
+    fn headers(&mut self, frame: FrameHead, head: head::Head<E::Fields>) -> Result<(), ProtocolFault> {
         let Some(stream) = self.exchanges.streams.get_mut(&frame.stream) else { return Ok(()) };
         let last = frame.has(flag::END_STREAM);
         let broken = match head.malformed {
@@ -177,7 +179,7 @@ impl<E: Exchange> ClientConnection<E> {
             malformed => malformed,
         };
         if let Some(what) = broken {
-            self.reject(frame.stream, code::PROTOCOL_ERROR, Failure::Malformed(what));
+            self.reject(frame.stream, code::PROTOCOL_ERROR, ExchangeFailure::Malformed(what));
             return Ok(());
         }
         if stream.has_head {
@@ -189,14 +191,14 @@ impl<E: Exchange> ClientConnection<E> {
         }
         stream.has_head = true;
         match stream.exchange.head(head.status, head.fields) {
-            Err(refusal) => self.reject(frame.stream, code::CANCEL, Failure::Refused(refusal)),
+            Err(refusal) => self.reject(frame.stream, code::CANCEL, ExchangeFailure::Refused(refusal)),
             Ok(()) if last => self.finish(frame.stream, None),
             Ok(()) => {}
         }
         Ok(())
     }
 
-    fn settings(&mut self, head: Head, place: Range<usize>) -> Result<(), Fault> {
+    fn settings(&mut self, head: FrameHead, place: Range<usize>) -> Result<(), ProtocolFault> {
         if head.has(flag::ACK) {
             return Ok(());
         }
@@ -211,16 +213,16 @@ impl<E: Exchange> ClientConnection<E> {
                 setting::MAX_CONCURRENT_STREAMS => self.peer_max_streams = value as usize,
                 setting::INITIAL_WINDOW_SIZE => {
                     if i64::from(value) > MAX_WINDOW {
-                        return Err(Fault::flow("asked for a window that is too large"));
+                        return Err(ProtocolFault::flow("asked for a window that is too large"));
                     }
                     window = i64::from(value);
                 }
                 setting::ENABLE_PUSH if value != 0 => {
-                    return Err(Fault::protocol("asked to be pushed to, which only clients may"));
+                    return Err(ProtocolFault::protocol("asked to be pushed to, which only clients may"));
                 }
                 setting::MAX_FRAME_SIZE => {
                     if !(DEFAULT_MAX_FRAME..1 << 24).contains(&(value as usize)) {
-                        return Err(Fault::protocol("asked for an impossible frame size"));
+                        return Err(ProtocolFault::protocol("asked for an impossible frame size"));
                     }
                     self.peer_max_frame = value as usize;
                 }
@@ -234,7 +236,7 @@ impl<E: Exchange> ClientConnection<E> {
         Ok(())
     }
 
-    fn go_away(&mut self, place: Range<usize>) -> Result<(), Fault> {
+    fn go_away(&mut self, place: Range<usize>) -> Result<(), ProtocolFault> {
         let goaway = GoAway::read(self.incoming.payload(place), self.goaway)?;
         self.goaway = Some(goaway);
         self.leave_beyond(goaway.last_seen);
@@ -242,7 +244,7 @@ impl<E: Exchange> ClientConnection<E> {
     }
 
     /// The server has another opinion of the room that each stream begins with.
-    fn resize_windows(&mut self, window: i64) -> Result<(), Fault> {
+    fn resize_windows(&mut self, window: i64) -> Result<(), ProtocolFault> {
         let change = window - self.peer_window;
         if change == 0 {
             return Ok(());
@@ -251,7 +253,7 @@ impl<E: Exchange> ClientConnection<E> {
         for (&id, stream) in &mut self.exchanges.streams {
             stream.window += change;
             if stream.window > MAX_WINDOW {
-                return Err(Fault::flow("overflowed a window"));
+                return Err(ProtocolFault::flow("overflowed a window"));
             }
             if !stream.ready && stream.unsent > 0 && stream.window > 0 {
                 stream.ready = true;
@@ -261,25 +263,25 @@ impl<E: Exchange> ClientConnection<E> {
         Ok(())
     }
 
-    fn window_update(&mut self, head: Head, place: Range<usize>) -> Result<(), Fault> {
+    fn window_update(&mut self, head: FrameHead, place: Range<usize>) -> Result<(), ProtocolFault> {
         let increment = i64::from(number(self.incoming.payload(place))? & MAX_ID);
         if head.stream == 0 {
             if increment == 0 {
-                return Err(Fault::protocol("gave no room on the connection, and said so"));
+                return Err(ProtocolFault::protocol("gave no room on the connection, and said so"));
             }
             self.window += increment;
             if self.window > MAX_WINDOW {
-                return Err(Fault::flow("overflowed the connection's window"));
+                return Err(ProtocolFault::flow("overflowed the connection's window"));
             }
         } else if let Some(stream) = self.exchanges.streams.get_mut(&head.stream) {
             stream.window += increment;
             if increment == 0 {
-                let failure = Failure::Malformed("it gave no room on the stream, and said so");
+                let failure = ExchangeFailure::Malformed("it gave no room on the stream, and said so");
                 self.reject(head.stream, code::PROTOCOL_ERROR, failure);
                 return Ok(());
             }
             if stream.window > MAX_WINDOW {
-                let failure = Failure::Malformed("it overflowed a window");
+                let failure = ExchangeFailure::Malformed("it overflowed a window");
                 self.reject(head.stream, code::FLOW_CONTROL_ERROR, failure);
                 return Ok(());
             }
@@ -293,7 +295,7 @@ impl<E: Exchange> ClientConnection<E> {
 }
 
 /// The number a frame begins with.
-fn number(payload: &[u8]) -> Result<u32, Fault> {
-    let bytes = payload.first_chunk().ok_or(Fault::frame_size("cut a frame short"))?;
+fn number(payload: &[u8]) -> Result<u32, ProtocolFault> {
+    let bytes = payload.first_chunk().ok_or(ProtocolFault::frame_size("cut a frame short"))?;
     Ok(u32::from_be_bytes(*bytes))
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::{
     super::{
         deadlines::ExchangeKey,
-        exchange::{Exchange, Failure},
+        exchange::{Exchange, ExchangeFailure},
         frame::{self, code},
         stream::Stream,
     },
@@ -32,7 +32,7 @@ impl<E: Exchange> ClientConnection<E> {
     }
 
     /// An exchange has failed because of what the server sent.
-    pub(super) fn reject(&mut self, id: u32, code: u32, failure: Failure<'_, E::Error>) {
+    pub(super) fn reject(&mut self, id: u32, code: u32, failure: ExchangeFailure<'_, E::Error>) {
         let Some(stream) = self.exchanges.streams.remove(&id) else { return };
         self.reset_queued(&[(id, stream.queued_to)], code);
         stream.exchange.fail(failure);
@@ -48,8 +48,8 @@ impl<E: Exchange> ClientConnection<E> {
             code::REFUSED_STREAM if stream.has_head => stream.exchange.fail(begun()),
             code::REFUSED_STREAM => self.unprocessed.push(Unprocessed::Refused(stream.exchange)),
             // The answer is whole when the server says it needs no more of the question; without one it is none.
-            code::NO_ERROR => stream.exchange.fail(Failure::Malformed("it ended the call without an answer")),
-            other => stream.exchange.fail(Failure::Reset(frame::code_name(other))),
+            code::NO_ERROR => stream.exchange.fail(ExchangeFailure::Malformed("it ended the call without an answer")),
+            other => stream.exchange.fail(ExchangeFailure::Reset(frame::code_name(other))),
         }
     }
 
@@ -127,6 +127,6 @@ impl<E: Exchange> ClientConnection<E> {
     }
 }
 
-fn begun<R>() -> Failure<'static, R> {
-    Failure::Malformed(BEGUN)
+fn begun<R>() -> ExchangeFailure<'static, R> {
+    ExchangeFailure::Malformed(BEGUN)
 }

@@ -4,7 +4,7 @@ mod hostile;
 
 use super::{
     super::{
-        frame::{Head, code, flag, kind, setting},
+        frame::{FrameHead, code, flag, kind, setting},
         testing::{End, Ends, Made, frame, frames},
     },
     *,
@@ -38,7 +38,7 @@ impl Client {
     }
 
     /// Takes in bytes of the server.
-    fn hears(&mut self, mut bytes: &[u8]) -> Result<(), Fault> {
+    fn hears(&mut self, mut bytes: &[u8]) -> Result<(), ProtocolFault> {
         while !bytes.is_empty() {
             let room = self.connection.room();
             let len = room.len().min(bytes.len());
@@ -65,7 +65,7 @@ impl Client {
         }
     }
 
-    fn sends(&mut self) -> Vec<(Head, Vec<u8>)> {
+    fn sends(&mut self) -> Vec<(FrameHead, Vec<u8>)> {
         frames(&self.take())
     }
 
@@ -85,7 +85,7 @@ fn answer(stream: u32, body: &[u8]) -> Vec<u8> {
         .concat()
 }
 
-fn kinds(sent: &[(Head, Vec<u8>)]) -> Vec<(u8, u32, usize, bool)> {
+fn kinds(sent: &[(FrameHead, Vec<u8>)]) -> Vec<(u8, u32, usize, bool)> {
     sent.iter().map(|(head, _)| (head.kind, head.stream, head.len, head.has(flag::END_STREAM))).collect()
 }
 

@@ -122,7 +122,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::{
-        super::super::frame::{Head, kind},
+        super::super::frame::{FrameHead, kind},
         *,
     };
 
@@ -135,7 +135,7 @@ mod tests {
                 heads.extend_from_slice(block);
                 revocable
             });
-            out.data(Head { len: payload.len(), kind: kind::DATA, flags: 0, stream });
+            out.data(FrameHead { len: payload.len(), kind: kind::DATA, flags: 0, stream });
             out.shared(Bytes::from_static(&payload[..1]));
             out.shared(Bytes::from_static(&payload[1..]));
         }

@@ -5,7 +5,7 @@ use super::*;
 use crate::{
     model::Rope,
     offload::LARGE,
-    patch::{self, Document, Limits},
+    patch::{self, Document, PatchLimits},
 };
 
 fn shape(value: &Value) -> Shape {
@@ -46,11 +46,12 @@ fn everything(place: PodPlace) -> BuiltIn {
 
 fn applied(additions: &BuiltIn, object: &Value) -> Value {
     let labels: Labels = [("team", "red")].into_iter().collect();
-    let facts = Facts { namespace: "shop", name: "", user: "ann", namespace_labels: Some(&labels) };
+    let facts = TemplateFacts { namespace: "shop", name: "", user: "ann", namespace_labels: Some(&labels) };
     let text = object.to_string();
     let Some(operations) = patch(additions, text.as_bytes(), facts).unwrap() else { return object.clone() };
     let operations = patch::Patch::parse(operations).unwrap();
-    let document = Document::new(Rope::new([text.into()])).unwrap().patched(&operations, Limits::default()).unwrap();
+    let document =
+        Document::new(Rope::new([text.into()])).unwrap().patched(&operations, PatchLimits::default()).unwrap();
     serde_json::from_slice(&document.rope().copy_of(0..document.rope().len())).unwrap()
 }
 
@@ -120,7 +121,7 @@ fn what_is_no_such_object_is_an_error_that_repeats_nothing() {
         r#"{"metadata":{"labels":"secret"},"spec":{}}"#,
         r#"{"metadata":{},"spec":{"containers":{"secret":1}}}"#,
     ] {
-        let error = patch(&additions, bad.as_bytes(), Facts::default()).unwrap_err();
+        let error = patch(&additions, bad.as_bytes(), TemplateFacts::default()).unwrap_err();
         assert!(!error.contains("secret"), "{bad}: {error}");
     }
 }
@@ -132,7 +133,7 @@ fn no_more_is_added_than_a_patch_may_have() {
         format!(r#"{{"metadata":{{}},"spec":{{"containers":[{}]}}}}"#, vec![container; many].join(","))
     };
     let operations = |additions: &BuiltIn, pod: &str| {
-        let patch = patch(additions, pod.as_bytes(), Facts::default())?.unwrap();
+        let patch = patch(additions, pod.as_bytes(), TemplateFacts::default())?.unwrap();
         Ok::<_, String>(patch::Patch::parse(patch).unwrap().len())
     };
     // For each container a variable, the mount, its resources and the policy; four more for the object.

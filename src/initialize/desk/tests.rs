@@ -8,7 +8,7 @@ struct World {
 }
 
 impl World {
-    fn new(limits: Limits) -> Self {
+    fn new(limits: DeskLimits) -> Self {
         let epoch = Instant::now();
         Self { desk: Desk::new(limits, epoch), epoch, out: Vec::new(), name: "a.example.com".into() }
     }
@@ -53,7 +53,7 @@ impl World {
 
 #[test]
 fn instances_share_the_work_each_within_its_window() {
-    let mut world = World::new(Limits::default());
+    let mut world = World::new(DeskLimits::default());
     assert!(world.attach(1, 1, 0) && world.attach(2, 2, 0));
     for task in 1..=4 {
         world.submit(task, 30, 0).unwrap();
@@ -68,7 +68,7 @@ fn instances_share_the_work_each_within_its_window() {
 
 #[test]
 fn a_lapsed_instance_loses_its_work_and_the_next_can_tell_the_repeat() {
-    let mut world = World::new(Limits::default());
+    let mut world = World::new(DeskLimits::default());
     world.attach(1, 8, 0);
     world.submit(1, 30, 0).unwrap();
     world.desk.heard(InstanceId(1), world.at(3));
@@ -84,7 +84,7 @@ fn a_lapsed_instance_loses_its_work_and_the_next_can_tell_the_repeat() {
 
 #[test]
 fn what_is_not_answered_in_time_is_late_and_its_answer_does_not_count() {
-    let mut world = World::new(Limits::default());
+    let mut world = World::new(DeskLimits::default());
     world.attach(1, 1, 0);
     world.submit(1, 5, 0).unwrap();
     world.submit(2, 9, 0).unwrap();
@@ -104,7 +104,7 @@ fn what_is_not_answered_in_time_is_late_and_its_answer_does_not_count() {
 
 #[test]
 fn a_name_that_lapsed_long_ago_is_late_at_once() {
-    let mut world = World::new(Limits::default());
+    let mut world = World::new(DeskLimits::default());
     world.submit(1, 30, 1).unwrap();
     world.pass(9);
     assert_eq!(world.desk.held(), 1, "somebody may still come");
@@ -126,7 +126,7 @@ fn a_name_that_lapsed_long_ago_is_late_at_once() {
 
 #[test]
 fn holds_are_bounded_for_a_name_and_in_all() {
-    let mut world = World::new(Limits { of_a_name: 2, in_all: 3, ..Limits::default() });
+    let mut world = World::new(DeskLimits { of_a_name: 2, in_all: 3, ..DeskLimits::default() });
     world.submit(1, 30, 0).unwrap();
     world.submit(2, 30, 0).unwrap();
     assert_eq!(world.submit(3, 30, 0), Err(NotTaken::Full));
@@ -140,7 +140,7 @@ fn holds_are_bounded_for_a_name_and_in_all() {
 
 #[test]
 fn an_instance_that_leaves_finishes_what_it_has() {
-    let mut world = World::new(Limits::default());
+    let mut world = World::new(DeskLimits::default());
     world.attach(1, 8, 0);
     world.submit(1, 30, 0).unwrap();
     world.desk.leave(InstanceId(1));
@@ -157,7 +157,7 @@ fn an_instance_that_leaves_finishes_what_it_has() {
 
 #[test]
 fn a_pause_of_the_process_is_nobodys_silence() {
-    let mut world = World::new(Limits::default());
+    let mut world = World::new(DeskLimits::default());
     world.attach(1, 8, 0);
     world.desk.heard(InstanceId(1), world.at(3));
     world.submit(1, 60, 3).unwrap();
@@ -173,7 +173,7 @@ fn a_pause_of_the_process_is_nobodys_silence() {
 
 #[test]
 fn a_name_is_vacant_since_it_was_configured() {
-    let mut world = World::new(Limits::default());
+    let mut world = World::new(DeskLimits::default());
     world.pass(100);
     let (name, now) = (Arc::clone(&world.name), world.at(100));
     world.desk.configure(&name, now);
@@ -188,7 +188,7 @@ fn a_name_is_vacant_since_it_was_configured() {
 
 #[test]
 fn a_task_that_is_given_up_leaves_its_instance_room_and_tells_it_nothing() {
-    let mut world = World::new(Limits::default());
+    let mut world = World::new(DeskLimits::default());
     world.attach(1, 1, 0);
     world.submit(1, 30, 0).unwrap();
     world.submit(2, 30, 0).unwrap();

@@ -11,15 +11,15 @@ use serde_json::Value;
 
 use super::{
     super::{
-        MOST_PENDING, Refused, VERB,
+        MOST_PENDING, RefusedList, VERB,
         transition::{Actor, transition},
     },
-    Marks, PENDING, Phase, STATE, Standing, State,
+    LabelPhase, Marks, PENDING, STATE, Standing, State,
 };
 
 /// Consequence of an update for the marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum MarksOutcome {
     /// They are as the update has them.
     Keep,
     /// They are as they were: the update has forgotten them.
@@ -34,11 +34,11 @@ pub enum Outcome {
 ///
 /// # Errors
 /// They are not ours.
-pub fn created(written: &Marks, creator: &Value) -> Result<(), Refused> {
+pub fn created(written: &Marks, creator: &Value) -> Result<(), RefusedList> {
     match written.standing() {
         _ if written.is_finished() => Ok(()),
-        Standing::Unfinished(state) if state.phase() == Phase::Pending && state.creator == *creator => Ok(()),
-        _ => Err(Refused::Forbidden(format!(
+        Standing::Unfinished(state) if state.phase() == LabelPhase::Pending && state.creator == *creator => Ok(()),
+        _ => Err(RefusedList::Forbidden(format!(
             "the label {PENDING} and the annotation {STATE} are set by Gatepost alone; the list of a new object is written \
              in the annotation gatepost.dev/initializers"
         ))),
@@ -49,11 +49,13 @@ pub fn created(written: &Marks, creator: &Value) -> Result<(), Refused> {
 ///
 /// # Errors
 /// It is not.
-pub fn marked_for(marks: &Marks, username: &str) -> Result<(), Refused> {
+pub fn marked_for(marks: &Marks, username: &str) -> Result<(), RefusedList> {
     match marks.standing() {
         Standing::Visible if marks.is_finished() => Ok(()),
-        Standing::Unfinished(state) if state.phase() == Phase::Pending && state.username() == Some(username) => Ok(()),
-        _ => Err(Refused::Forbidden(format!(
+        Standing::Unfinished(state) if state.phase() == LabelPhase::Pending && state.username() == Some(username) => {
+            Ok(())
+        }
+        _ => Err(RefusedList::Forbidden(format!(
             "the label {PENDING} and the annotation {STATE} are set by Gatepost alone, for the user who creates the object"
         ))),
     }
@@ -67,17 +69,17 @@ pub fn marked_for(marks: &Marks, username: &str) -> Result<(), Refused> {
 ///
 /// # Errors
 /// Why the update is not allowed.
-pub fn update(old: &Marks, new: &Marks, leaves: bool, actor: Actor<'_>) -> Result<Outcome, Refused> {
+pub fn update(old: &Marks, new: &Marks, leaves: bool, actor: Actor<'_>) -> Result<MarksOutcome, RefusedList> {
     let before = match old.standing() {
-        Standing::Visible => return visible(old, new).map(|()| Outcome::Keep),
+        Standing::Visible => return visible(old, new).map(|()| MarksOutcome::Keep),
         Standing::Unfinished(state) => Some(state),
         Standing::Lost => None,
     };
     if leaves && new == old {
-        return Ok(Outcome::Keep);
+        return Ok(MarksOutcome::Keep);
     }
     if !actor.may_initialize {
-        return Err(Refused::Forbidden(format!(
+        return Err(RefusedList::Forbidden(format!(
             "an object that is not initialized may only be changed by users with permission to {VERB:?} this resource"
         )));
     }
@@ -85,30 +87,30 @@ pub fn update(old: &Marks, new: &Marks, leaves: bool, actor: Actor<'_>) -> Resul
     let Some(before) = before else {
         // Nothing is known to be left to do.
         return match (&new.label, forgotten) {
-            (None, _) => Ok(Outcome::Keep),
-            (Some(_), true) if new.label == old.label => Ok(Outcome::Keep),
+            (None, _) => Ok(MarksOutcome::Keep),
+            (Some(_), true) if new.label == old.label => Ok(MarksOutcome::Keep),
             (Some(_), _) => Err(mark(PENDING, "says that an object waits that has no list; remove it")),
         };
     };
     if new == old {
-        return Ok(Outcome::Keep);
+        return Ok(MarksOutcome::Keep);
     }
     if forgotten {
-        return Ok(Outcome::Restore);
+        return Ok(MarksOutcome::Restore);
     }
     let after = State::read(new.state.as_deref().unwrap_or_default()).map_err(|why| mark(STATE, &why))?;
     // What is left of it at the end need not say them.
-    let completes = after.phase() == Phase::Completed;
+    let completes = after.phase() == LabelPhase::Completed;
     let creator = after.creator == before.creator || completes && after.creator.is_null();
     let started = after.started == before.started || completes && after.started.is_empty();
     if !creator || !started {
         return Err(mark(STATE, "the creator and the start of an initialization do not change"));
     }
     match after.phase() {
-        Phase::Completed if new.label.is_some() => {
+        LabelPhase::Completed if new.label.is_some() => {
             return Err(mark(PENDING, "is removed in the update that says Completed"));
         }
-        Phase::Pending | Phase::Failed if new.label != old.label => {
+        LabelPhase::Pending | LabelPhase::Failed if new.label != old.label => {
             return Err(mark(PENDING, "stays as it is until the update that says Completed"));
         }
         _ => {}
@@ -119,9 +121,9 @@ pub fn update(old: &Marks, new: &Marks, leaves: bool, actor: Actor<'_>) -> Resul
 }
 
 /// Does the state after an update say who has had its turn? Clients need not.
-fn done(before: &State, after: &State) -> Result<Outcome, Refused> {
-    if after.phase() == Phase::Completed {
-        return Ok(Outcome::Keep);
+fn done(before: &State, after: &State) -> Result<MarksOutcome, RefusedList> {
+    if after.phase() == LabelPhase::Completed {
+        return Ok(MarksOutcome::Keep);
     }
     if after.list.pending.iter().any(|name| before.done.contains(name)) {
         return Err(mark(STATE, "names an initializer again that has had its turn"));
@@ -131,10 +133,10 @@ fn done(before: &State, after: &State) -> Result<Outcome, Refused> {
         return Err(mark(STATE, "would have too many entries"));
     }
     if after.done == all {
-        return Ok(Outcome::Keep);
+        return Ok(MarksOutcome::Keep);
     }
     match after.done == before.done || after.done.is_empty() {
-        true => Ok(Outcome::Record),
+        true => Ok(MarksOutcome::Record),
         false => Err(mark(STATE, "names those who have had their turn in `done`, in order")),
     }
 }
@@ -159,12 +161,12 @@ pub fn recorded(old: &Marks, new: &Marks) -> Result<Marks, String> {
 }
 
 /// Refusal of an update that leaves out the marks of an object that is not initialized.
-pub fn lost() -> Refused {
+pub fn lost() -> RefusedList {
     mark(PENDING, "and the annotation are removed by completing the initialization alone; leave them as they are")
 }
 
 /// An update of an object that everybody sees.
-fn visible(old: &Marks, new: &Marks) -> Result<(), Refused> {
+fn visible(old: &Marks, new: &Marks) -> Result<(), RefusedList> {
     if new.label.is_some() {
         return Err(mark(PENDING, "is set by Gatepost alone, when an object is created"));
     }
@@ -174,7 +176,7 @@ fn visible(old: &Marks, new: &Marks) -> Result<(), Refused> {
     }
 }
 
-fn mark(mark: &str, why: &str) -> Refused {
+fn mark(mark: &str, why: &str) -> RefusedList {
     let map = if mark == PENDING { "labels" } else { "annotations" };
-    Refused::Invalid { field: format!("metadata.{map}[{mark}]"), why: why.to_owned() }
+    RefusedList::Invalid { field: format!("metadata.{map}[{mark}]"), why: why.to_owned() }
 }

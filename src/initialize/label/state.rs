@@ -24,7 +24,7 @@ const MOST_BYTES: usize = 128 << 10;
 
 /// Part of its way on which an object is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Phase {
+pub enum LabelPhase {
     /// Initializers must still act.
     Pending,
     /// It is initialized.
@@ -49,7 +49,7 @@ pub struct State {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
-    state: Phase,
+    state: LabelPhase,
     pending: Vec<Box<str>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     done: Vec<Box<str>>,
@@ -103,7 +103,7 @@ impl State {
     /// # Errors
     /// It would be too long.
     pub fn write(&self) -> Result<String, String> {
-        if self.phase() == Phase::Completed {
+        if self.phase() == LabelPhase::Completed {
             return Ok(r#"{"state":"Completed","pending":[]}"#.to_owned());
         }
         let written = Written {
@@ -122,11 +122,11 @@ impl State {
     }
 
     /// Where the object is on its way.
-    pub fn phase(&self) -> Phase {
+    pub fn phase(&self) -> LabelPhase {
         match &self.list {
-            Initializers { result: Some(_), .. } => Phase::Failed,
-            Initializers { pending, .. } if pending.is_empty() => Phase::Completed,
-            _ => Phase::Pending,
+            Initializers { result: Some(_), .. } => LabelPhase::Failed,
+            Initializers { pending, .. } if pending.is_empty() => LabelPhase::Completed,
+            _ => LabelPhase::Pending,
         }
     }
 

@@ -21,7 +21,7 @@ pub struct Target<'a> {
 
 /// Change of a marked object.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Step<'a> {
+pub enum MarksStep<'a> {
     /// It goes on with this state, which is not Completed.
     Goes(&'a State),
     /// It is initialized.
@@ -30,7 +30,7 @@ pub enum Step<'a> {
     Uncovers,
 }
 
-impl<'a> Step<'a> {
+impl<'a> MarksStep<'a> {
     /// The step to that state.
     pub fn to(state: &'a State) -> Self {
         if state.list.clone().normalized().is_some() { Self::Goes(state) } else { Self::Completes(state) }

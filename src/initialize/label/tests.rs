@@ -8,11 +8,11 @@ use super::{
 };
 use crate::{
     initialize::{
-        Initializers, Refused,
+        Initializers, RefusedList,
         transition::{Actor, Owned},
     },
     model::{Rope, StatusCause, StatusInfo},
-    patch::{Document, Limits, Patch},
+    patch::{Document, Patch, PatchLimits},
 };
 
 const NAMES: [&str; 3] = ["a.example.com", "b.example.com", "c.example.com"];
@@ -40,7 +40,7 @@ const NOBODY: Actor<'_> = Actor { may_initialize: false, owns: Owned::Names(&[])
 fn applied(object: &Value, patch: &Value) -> Result<Value, String> {
     let object = Document::new(Rope::new([object.to_string().into()])).map_err(|error| error.to_string())?;
     let patch = Patch::parse(patch.to_string().into()).map_err(|error| error.to_string())?;
-    let changed = object.patched(&patch, Limits::default()).map_err(|error| error.to_string())?;
+    let changed = object.patched(&patch, PatchLimits::default()).map_err(|error| error.to_string())?;
     let rope = changed.rope();
     Ok(serde_json::from_slice(&rope.copy_of(0..rope.len())).unwrap())
 }
@@ -59,9 +59,9 @@ fn the_states_form_is_as_documented() {
     );
     let failed = state(&["a.example.com"]).failed(failure());
     let read = State::read(&failed.write().unwrap()).unwrap();
-    assert_eq!((read.phase(), read.list.result.as_deref().unwrap().code), (Phase::Failed, 403));
+    assert_eq!((read.phase(), read.list.result.as_deref().unwrap().code), (LabelPhase::Failed, 403));
     // Everybody may read what is left of it at the end.
-    assert_eq!(state(&[]).phase(), Phase::Completed);
+    assert_eq!(state(&[]).phase(), LabelPhase::Completed);
     assert_eq!(state(&[]).write(), State::completed().write());
     assert_eq!(state(&[]).write().unwrap(), r#"{"state":"Completed","pending":[]}"#);
 }
@@ -96,7 +96,7 @@ fn a_result_of_any_size_fits_into_an_annotation() {
     let result = StatusInfo { message: long.clone(), reason: long, causes: vec![cause; 500], ..failure() };
     let text = state(&NAMES).failed(result).write().unwrap();
     assert!(text.len() < 128 << 10, "{}", text.len());
-    assert_eq!(State::read(&text).unwrap().phase(), Phase::Failed);
+    assert_eq!(State::read(&text).unwrap().phase(), LabelPhase::Failed);
     let state = State::new(Initializers::of(NAMES), json!({"groups": vec!["x".repeat(1000); 200]}), STARTED);
     assert!(state.write().unwrap_err().contains("groups"));
 }
@@ -150,23 +150,23 @@ fn marks_change_by_the_owners_steps_alone() {
     let code = |new: &Marks, actor| update(&old, new, false, actor).map_err(|refused| refused.code());
     let table = [
         (old.clone(), NOBODY, Err(403)),
-        (old.clone(), other, Ok(Outcome::Keep)),
-        (goes(&NAMES[1..]), head, Ok(Outcome::Record)),
-        (goes(&NAMES[1..]), ANY, Ok(Outcome::Record)),
-        (marked(&before.done(NAMES[0], Vec::new()).unwrap()), head, Ok(Outcome::Keep)),
+        (old.clone(), other, Ok(MarksOutcome::Keep)),
+        (goes(&NAMES[1..]), head, Ok(MarksOutcome::Record)),
+        (goes(&NAMES[1..]), ANY, Ok(MarksOutcome::Record)),
+        (marked(&before.done(NAMES[0], Vec::new()).unwrap()), head, Ok(MarksOutcome::Keep)),
         (goes(&NAMES[1..]), other, Err(403)),
         (goes(&NAMES[1..]), NOBODY, Err(403)),
         (goes(&NAMES[2..]), head, Err(422)),
         (goes(&[NAMES[1], NAMES[0], NAMES[2]]), head, Err(422)),
-        (goes(&[NAMES[0], "x.example.com", NAMES[1], NAMES[2]]), head, Ok(Outcome::Keep)),
-        (marked(&before.failed(failure())), head, Ok(Outcome::Keep)),
+        (goes(&[NAMES[0], "x.example.com", NAMES[1], NAMES[2]]), head, Ok(MarksOutcome::Keep)),
+        (marked(&before.failed(failure())), head, Ok(MarksOutcome::Keep)),
         (marked(&before.failed(failure())), other, Err(403)),
         (completed.clone(), head, Err(422)),
-        (Marks::default(), head, Ok(Outcome::Restore)),
+        (Marks::default(), head, Ok(MarksOutcome::Restore)),
         (Marks::default(), NOBODY, Err(403)),
-        (Marks { label: None, ..old.clone() }, head, Ok(Outcome::Restore)),
-        (Marks { state: None, ..old.clone() }, head, Ok(Outcome::Restore)),
-        (Marks { label: Some("2".into()), ..old.clone() }, head, Ok(Outcome::Restore)),
+        (Marks { label: None, ..old.clone() }, head, Ok(MarksOutcome::Restore)),
+        (Marks { state: None, ..old.clone() }, head, Ok(MarksOutcome::Restore)),
+        (Marks { label: Some("2".into()), ..old.clone() }, head, Ok(MarksOutcome::Restore)),
         (Marks { label: Some("2".into()), ..goes(&NAMES[1..]) }, head, Err(422)),
         (Marks { label: None, ..goes(&NAMES[1..]) }, head, Err(422)),
         (Marks { state: Some("x".into()), ..old.clone() }, head, Err(422)),
@@ -177,24 +177,24 @@ fn marks_change_by_the_owners_steps_alone() {
         assert_eq!(code(&new, actor), wanted, "{new:?} {actor:?}");
     }
     let last = marked(&state(&NAMES[..1]));
-    assert_eq!(update(&last, &completed, false, head), Ok(Outcome::Keep), "the label and the list go together");
+    assert_eq!(update(&last, &completed, false, head), Ok(MarksOutcome::Keep), "the label and the list go together");
     let labelled = Marks { label: last.label.clone(), ..completed.clone() };
     assert_eq!(update(&last, &labelled, false, head).unwrap_err().code(), 422);
     // Who deletes it must not wait for initializers.
-    assert_eq!(update(&old, &old, true, NOBODY), Ok(Outcome::Keep));
+    assert_eq!(update(&old, &old, true, NOBODY), Ok(MarksOutcome::Keep));
     assert_eq!(update(&old, &Marks::default(), true, NOBODY).unwrap_err().code(), 403);
     // From then on it is an object as any other.
-    assert_eq!(update(&completed, &completed, false, NOBODY), Ok(Outcome::Keep));
-    assert_eq!(update(&Marks::default(), &completed, false, NOBODY), Ok(Outcome::Keep), "it says nothing");
-    assert_eq!(update(&completed, &Marks::default(), false, NOBODY), Ok(Outcome::Keep));
+    assert_eq!(update(&completed, &completed, false, NOBODY), Ok(MarksOutcome::Keep));
+    assert_eq!(update(&Marks::default(), &completed, false, NOBODY), Ok(MarksOutcome::Keep), "it says nothing");
+    assert_eq!(update(&completed, &Marks::default(), false, NOBODY), Ok(MarksOutcome::Keep));
     assert_eq!(update(&completed, &old, false, ANY).unwrap_err().code(), 422);
     let waits = Marks { label: None, ..old.clone() };
     assert_eq!(update(&Marks::default(), &waits, false, ANY).unwrap_err().code(), 422);
-    assert_eq!(update(&Marks::default(), &Marks::default(), false, NOBODY), Ok(Outcome::Keep));
+    assert_eq!(update(&Marks::default(), &Marks::default(), false, NOBODY), Ok(MarksOutcome::Keep));
     assert_eq!(lost().code(), 422);
     // A label that says nothing may be taken away, and hides nothing for ever.
     let lost = Marks { label: Some("1".into()), state: None };
-    assert_eq!(update(&lost, &Marks::default(), false, ANY), Ok(Outcome::Keep));
+    assert_eq!(update(&lost, &Marks::default(), false, ANY), Ok(MarksOutcome::Keep));
     assert_eq!(update(&lost, &Marks::default(), false, NOBODY).unwrap_err().code(), 403);
     assert_eq!(update(&lost, &old, false, ANY).unwrap_err().code(), 422);
 }
@@ -244,14 +244,14 @@ fn nobody_has_a_second_turn() {
     let read = State::read(&second.write().unwrap()).unwrap();
     assert_eq!((&read.done, read == second), (&vec![NAMES[0].into()], true));
     let ends = second.done("x", Vec::new()).unwrap().done(NAMES[1], Vec::new()).unwrap();
-    assert_eq!(ends.phase(), Phase::Completed);
+    assert_eq!(ends.phase(), LabelPhase::Completed);
     // Clients need not keep the book: it is kept for them.
     let old = marked(&second);
     let by_client = marked(&second.with(Initializers::of([NAMES[1]])));
-    assert_eq!(update(&old, &by_client, false, ANY), Ok(Outcome::Record));
+    assert_eq!(update(&old, &by_client, false, ANY), Ok(MarksOutcome::Record));
     let kept = recorded(&old, &by_client).unwrap();
     assert_eq!(State::read(kept.state.as_deref().unwrap()).unwrap().done, [NAMES[0].into(), "x".into()]);
-    assert_eq!(update(&old, &kept, false, ANY), Ok(Outcome::Keep));
+    assert_eq!(update(&old, &kept, false, ANY), Ok(MarksOutcome::Keep));
     let again = marked(&second.with(Initializers::of([NAMES[0], NAMES[1]])));
     assert_eq!(update(&old, &again, false, ANY).unwrap_err().code(), 422);
     let wrong = State { done: vec!["y".into()], ..second.with(Initializers::of([NAMES[1]])) };
@@ -358,9 +358,9 @@ proptest! {
                 _ => NOBODY,
             };
             let after = match update(&marks, &new, false, actor) {
-                Ok(Outcome::Keep) => new,
-                Ok(Outcome::Record) => recorded(&marks, &new).unwrap(),
-                Ok(Outcome::Restore) | Err(_) => marks.clone(),
+                Ok(MarksOutcome::Keep) => new,
+                Ok(MarksOutcome::Record) => recorded(&marks, &new).unwrap(),
+                Ok(MarksOutcome::Restore) | Err(_) => marks.clone(),
             };
             match (&before, after.standing()) {
                 (Standing::Visible, after) => prop_assert_eq!(after, Standing::Visible),
@@ -397,12 +397,12 @@ proptest! {
         let target = Target { uid: "u", resource_version: "5", marks: &marks };
         let after = if fails { before.failed(failure()) } else { before.done(NAMES[0], Vec::new()).unwrap() };
         let changes = vec![json!({"op": "add", "path": "/metadata/labels/by", "value": "a"})];
-        let patch = Step::to(&after).patch(target, changes).unwrap();
+        let patch = MarksStep::to(&after).patch(target, changes).unwrap();
         let mut now = applied(&object, &patch).unwrap();
         prop_assert_eq!(&now["metadata"]["labels"]["by"], "a");
         let new = marks_of(&now);
         prop_assert_eq!(new.label.is_none(), !fails && names == 1);
-        prop_assert_eq!(update(&marks, &new, false, ANY), Ok(Outcome::Keep));
+        prop_assert_eq!(update(&marks, &new, false, ANY), Ok(MarksOutcome::Keep));
         // Sent again, by us or another replica, it finds another state; nor does it change another version, or object.
         prop_assert!(applied(&now, &patch).is_err());
         now["metadata"]["resourceVersion"] = "6".into();
@@ -413,12 +413,12 @@ proptest! {
         let lost = Marks { state: None, ..marks.clone() };
         let mut object = object;
         object["metadata"]["annotations"] = json!({});
-        let uncovered = Step::Uncovers.patch(Target { marks: &lost, ..target }, Vec::new()).unwrap();
+        let uncovered = MarksStep::Uncovers.patch(Target { marks: &lost, ..target }, Vec::new()).unwrap();
         prop_assert_eq!(marks_of(&applied(&object, &uncovered).unwrap()), Marks::default());
         // One that cannot be read is left as that of a finished object: so an apiserver's policy takes it.
         let lost = Marks { state: Some(r#"{"state":"Pending"}"#.into()), ..marks.clone() };
         object["metadata"]["annotations"][STATE] = lost.state.as_deref().into();
-        let uncovered = Step::Uncovers.patch(Target { marks: &lost, ..target }, Vec::new()).unwrap();
+        let uncovered = MarksStep::Uncovers.patch(Target { marks: &lost, ..target }, Vec::new()).unwrap();
         let after = marks_of(&applied(&object, &uncovered).unwrap());
         prop_assert!(after.label.is_none() && after.is_finished() && after.state.is_some());
     }
@@ -426,7 +426,7 @@ proptest! {
 
 #[test]
 fn refusals_name_the_mark() {
-    let Err(Refused::Invalid { field, .. }) = update(&Marks::default(), &marked(&state(&NAMES)), false, ANY) else {
+    let Err(RefusedList::Invalid { field, .. }) = update(&Marks::default(), &marked(&state(&NAMES)), false, ANY) else {
         panic!("it is refused")
     };
     assert_eq!(field, "metadata.labels[init.gatepost.dev/pending]");

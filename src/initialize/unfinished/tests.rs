@@ -189,12 +189,12 @@ impl World {
             return;
         }
         match remedy {
-            Remedy::RemoveHead(head) => self.remove(&object.uid, head.clone()),
-            Remedy::Fail(status) => {
+            CorrectiveAction::RemoveHead(head) => self.remove(&object.uid, head.clone()),
+            CorrectiveAction::Fail(status) => {
                 let list = Initializers { result: Some(status.clone()), ..object.list.clone() };
                 self.write(&object.uid, Some(list));
             }
-            Remedy::Delete => self.gone(&object.uid),
+            CorrectiveAction::Delete => self.gone(&object.uid),
         }
     }
 

@@ -65,7 +65,7 @@ fn what_is_read_late_is_open_for_the_rest_only() {
     let late = Clocks::new();
     late.take(GlassOrigin::Source, &[glass("a", 0, 15)], 0, 15);
     assert_eq!(late.open(0, 15), 0, "a restart does not open it again");
-    assert_eq!(late.glasses.documents(late.at(0), wall(15))[0].1, Standing::Expired);
+    assert_eq!(late.glasses.documents(late.at(0), wall(15))[0].1, BreakGlassState::Expired);
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn one_from_the_future_is_inert_until_then() {
     let clocks = Clocks::new();
     clocks.take(GlassOrigin::Source, &[glass("a", 60, 15)], 0, 0);
     assert_eq!((clocks.open(0, 0), clocks.open(54, 54)), (0, 0));
-    assert_eq!(clocks.glasses.documents(clocks.at(54), wall(54))[0].1, Standing::NotYet);
+    assert_eq!(clocks.glasses.documents(clocks.at(54), wall(54))[0].1, BreakGlassState::NotYet);
     assert_eq!((clocks.open(55, 55), clocks.open(69, 69), clocks.open(70, 70)), (1, 1, 0));
 }
 

@@ -1,20 +1,20 @@
 use super::*;
 use crate::memory::{MemoryBudget, Purpose};
 
-fn hub(limits: Limits) -> Arc<Hub> {
+fn hub(limits: DeskLimits) -> Arc<Hub> {
     Hub::new(limits, now())
 }
 
-fn message() -> Message {
+fn message() -> TaskMessage {
     of_request(0)
 }
 
 /// A message of one request of several.
-fn of_request(n: u8) -> Message {
-    Message { review: Bytes::from_static(b"object"), namespace_labels: Vec::new(), digest: [n; 32], room: room() }
+fn of_request(n: u8) -> TaskMessage {
+    TaskMessage { review: Bytes::from_static(b"object"), namespace_labels: Vec::new(), digest: [n; 32], room: room() }
 }
 
-fn answered(asked: Result<(Answered, Reservation), Unanswered>) -> Result<Answered, Unanswered> {
+fn answered(asked: Result<(Answered, Reservation), TaskFailure>) -> Result<Answered, TaskFailure> {
     asked.map(|(answered, _)| answered)
 }
 
@@ -37,7 +37,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
 async fn a_hold_is_answered_by_the_instance_that_has_its_task() {
-    let (hub, name) = (hub(Limits::default()), "a".into());
+    let (hub, name) = (hub(DeskLimits::default()), "a".into());
     let mut attached = hub.attach(&name, 1, now()).unwrap();
     let asking = tokio::spawn({
         let (hub, name) = (Arc::clone(&hub), Arc::clone(&name));
@@ -53,7 +53,7 @@ async fn a_hold_is_answered_by_the_instance_that_has_its_task() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_comes_again_gets_the_same_answer_and_asks_nobody() {
-    let (hub, name) = (hub(Limits::default()), "a".into());
+    let (hub, name) = (hub(DeskLimits::default()), "a".into());
     let mut attached = hub.attach(&name, 1, now()).unwrap();
     let ask = |n| {
         let (hub, name) = (Arc::clone(&hub), Arc::clone(&name));
@@ -77,7 +77,7 @@ async fn a_request_that_comes_again_gets_the_same_answer_and_asks_nobody() {
 
 #[tokio::test(start_paused = true)]
 async fn the_work_of_one_that_is_gone_goes_to_another() {
-    let (hub, name) = (hub(Limits::default()), "a".into());
+    let (hub, name) = (hub(DeskLimits::default()), "a".into());
     let mut first = hub.attach(&name, 1, now()).unwrap();
     let mut second = hub.attach(&name, 1, now()).unwrap();
     let ask = async { answered(hub.ask(&name, message(), now() + 9 * SECOND).await) };
@@ -93,35 +93,35 @@ async fn the_work_of_one_that_is_gone_goes_to_another() {
 
 #[tokio::test(start_paused = true)]
 async fn one_that_is_not_heard_of_lapses_and_its_stream_ends() {
-    let (hub, name) = (hub(Limits::default()), "a".into());
+    let (hub, name) = (hub(DeskLimits::default()), "a".into());
     let mut silent = hub.attach(&name, 1, now()).unwrap();
     let began = now();
     assert!(silent.recv().await.is_none());
-    assert_eq!(now() - began, Limits::default().lease);
+    assert_eq!(now() - began, DeskLimits::default().lease);
     assert_eq!(hub.names()[0].instances, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_name_that_nobody_has_is_late_at_once_when_it_lapsed_long_ago() {
-    let (hub, name): (_, Arc<str>) = (hub(Limits::default()), "a".into());
+    let (hub, name): (_, Arc<str>) = (hub(DeskLimits::default()), "a".into());
     let began = now();
     let asked = answered(hub.ask(&name, message(), began + 30 * SECOND).await);
-    let vacant = Unanswered::Vacant(10 * SECOND);
+    let vacant = TaskFailure::Vacant(10 * SECOND);
     assert_eq!((asked, now() - began), (Err(vacant), 10 * SECOND), "somebody might still have come");
     let asked = answered(hub.ask(&name, message(), began + 30 * SECOND).await);
-    assert_eq!((asked, now() - began), (Err(Unanswered::Vacant(10 * SECOND)), 10 * SECOND));
+    assert_eq!((asked, now() - began), (Err(TaskFailure::Vacant(10 * SECOND)), 10 * SECOND));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_is_given_up_is_cancelled() {
-    let (hub, name) = (hub(Limits { of_a_name: 1, ..Limits::default() }), "a".into());
+    let (hub, name) = (hub(DeskLimits { of_a_name: 1, ..DeskLimits::default() }), "a".into());
     let mut attached = hub.attach(&name, 1, now()).unwrap();
     let mut asking = Box::pin(hub.ask(&name, message(), now() + 9 * SECOND));
     let (id, _) = tokio::select! {
         message = task(&mut attached) => message,
         _ = &mut asking => panic!("nobody has answered"),
     };
-    assert_eq!(answered(hub.ask(&name, message(), now() + SECOND).await), Err(Unanswered::Full));
+    assert_eq!(answered(hub.ask(&name, message(), now() + SECOND).await), Err(TaskFailure::Full));
     drop(asking);
     assert!(matches!(attached.recv().await, Some(ToInstance::Cancel(cancelled)) if cancelled == id));
     assert_eq!(hub.held(), 0);
@@ -129,21 +129,21 @@ async fn a_hold_that_is_given_up_is_cancelled() {
 
 #[tokio::test(start_paused = true)]
 async fn a_task_that_is_given_up_ends_its_hold_and_not_the_stream() {
-    let (hub, name) = (hub(Limits::default()), "a".into());
+    let (hub, name) = (hub(DeskLimits::default()), "a".into());
     let mut attached = hub.attach(&name, 1, now()).unwrap();
     let ask = async { answered(hub.ask(&name, message(), now() + 9 * SECOND).await) };
     let instance = async {
         let (id, attempt) = task(&mut attached).await;
-        attached.give_up(id, attempt + 1, Unanswered::Late);
-        attached.give_up(id, attempt, Unanswered::NoRoom);
+        attached.give_up(id, attempt + 1, TaskFailure::Late);
+        attached.give_up(id, attempt, TaskFailure::NoRoom);
     };
-    assert_eq!(tokio::join!(ask, instance), (Err(Unanswered::NoRoom), ()));
+    assert_eq!(tokio::join!(ask, instance), (Err(TaskFailure::NoRoom), ()));
     assert_eq!((hub.held(), hub.names()[0].instances), (0, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn instances_survive_a_pause_of_the_process_and_no_silence_of_their_own() {
-    let (hub, name) = (hub(Limits::default()), "a".into());
+    let (hub, name) = (hub(DeskLimits::default()), "a".into());
     let mut attached = hub.attach(&name, 1, now()).unwrap();
     // As a stream does, which also looks at other things.
     let mut listen = async |times: u64| {

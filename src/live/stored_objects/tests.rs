@@ -2,7 +2,7 @@ use super::*;
 use crate::{
     initialize::{
         Initializers,
-        unfinished::{Remedy, StoredEvent},
+        unfinished::{CorrectiveAction, StoredEvent},
     },
     model::{FailurePolicy, StatusInfo},
 };
@@ -79,14 +79,14 @@ async fn the_head_of_a_held_object_has_its_time_and_no_more() {
     let hold = objects.hold(&client, &a, began + LONG, ignore);
     let apiserver = async {
         let Some(ToFollower::Correct(first)) = following.told().await else { panic!("no correction") };
-        assert_eq!((first.remedy, &*first.object.resource_version), (Remedy::RemoveHead("x".into()), "1"));
+        assert_eq!((first.remedy, &*first.object.resource_version), (CorrectiveAction::RemoveHead("x".into()), "1"));
         assert_eq!(now() - began, Duration::from_secs(5));
         // It was lost on its way: it comes again.
         let Some(ToFollower::Correct(second)) = following.told().await else { panic!("no correction") };
-        assert_eq!((second.remedy, now() - began), (Remedy::RemoveHead("x".into()), Duration::from_secs(7)));
+        assert_eq!((second.remedy, now() - began), (CorrectiveAction::RemoveHead("x".into()), Duration::from_secs(7)));
         following.take(unfinished("a", "2", &["y"]));
         let Some(ToFollower::Correct(third)) = following.told().await else { panic!("no correction") };
-        assert_eq!((third.remedy, now() - began), (Remedy::RemoveHead("y".into()), Duration::from_secs(12)));
+        assert_eq!((third.remedy, now() - began), (CorrectiveAction::RemoveHead("y".into()), Duration::from_secs(12)));
         following.take(completed("a", "3"));
     };
     let (end, ()) = tokio::join!(hold, apiserver);
@@ -105,7 +105,8 @@ async fn under_fail_the_object_fails_and_while_nothing_is_known_it_stays() {
         tokio::join!(objects.hold(&client, &a, deadline, fail), objects.hold(&client, &b, deadline, |_| None))
     };
     let apiserver = async {
-        let Some(ToFollower::Correct(Correction { remedy: Remedy::Fail(status), object })) = following.told().await
+        let Some(ToFollower::Correct(Correction { remedy: CorrectiveAction::Fail(status), object })) =
+            following.told().await
         else {
             panic!("no correction")
         };
@@ -183,7 +184,10 @@ async fn an_apiserver_that_hangs_keeps_nothing_from_the_others_of_its_client() {
         well.take(StoredEvent::Gone { uid: "b".into() });
         well.take(completed("c", "9"));
         let Some(ToFollower::Correct(correction)) = well.told().await else { panic!("no correction") };
-        assert_eq!((correction.remedy, now() - began), (Remedy::RemoveHead("y".into()), Duration::from_secs(5)));
+        assert_eq!(
+            (correction.remedy, now() - began),
+            (CorrectiveAction::RemoveHead("y".into()), Duration::from_secs(5))
+        );
         well.take(completed("a", "3"));
     };
     let deadline = now() + LONG;
@@ -258,9 +262,14 @@ async fn a_pass_leaves_nothing_to_be_sent_by_an_older_rule() {
     assert_eq!(following.control(Some(now()), rule(FailurePolicy::Ignore), 4).await, []);
     tokio::time::sleep(Duration::from_secs(30)).await;
     let first = following.control(Some(now()), rule(FailurePolicy::Ignore), 4).await;
-    assert!(first.iter().all(|correction| matches!(correction.remedy, Remedy::RemoveHead(_))) && first.len() == 4);
+    assert!(
+        first.iter().all(|correction| matches!(correction.remedy, CorrectiveAction::RemoveHead(_))) && first.len() == 4
+    );
     assert_eq!(following.control(None, rule(FailurePolicy::Ignore), 4).await, [], "outdated");
     following.take(unfinished("u5", "2", &["y"]));
     let second = following.control(Some(now()), rule(FailurePolicy::Fail), 4).await;
-    assert!(matches!(&*second, [Correction { remedy: Remedy::Fail(_), object }] if &*object.uid == "u4"), "{second:?}");
+    assert!(
+        matches!(&*second, [Correction { remedy: CorrectiveAction::Fail(_), object }] if &*object.uid == "u4"),
+        "{second:?}"
+    );
 }

@@ -8,7 +8,7 @@ fn now() -> SystemTime {
     humantime::parse_rfc3339(NOW).unwrap()
 }
 
-fn hook(configuration: &str, name: &str, state: Standing) -> HookReport {
+fn hook(configuration: &str, name: &str, state: HookStanding) -> HookReport {
     HookReport {
         name: name.to_owned(),
         id: format!("{configuration}/{name}/0"),
@@ -25,8 +25,8 @@ fn hook(configuration: &str, name: &str, state: Standing) -> HookReport {
     }
 }
 
-fn report(hooks: &[(&str, &str, Standing)]) -> Report {
-    Report {
+fn report(hooks: &[(&str, &str, HookStanding)]) -> ReplicaReport {
+    ReplicaReport {
         replica: "a".to_owned(),
         instance: "i".to_owned(),
         contested: false,
@@ -53,7 +53,7 @@ fn report(hooks: &[(&str, &str, Standing)]) -> Report {
 }
 
 /// The objects of these names, each with the entry that this report has for it.
-fn objects(report: &Report, names: &[&str]) -> Vec<Value> {
+fn objects(report: &ReplicaReport, names: &[&str]) -> Vec<Value> {
     let shares = Shares::new(report, names.iter().map(|name| (*name, false)));
     let object = |name: &&str| {
         let entry = shares.entry(About { name, generation: Some(1), left: false });
@@ -65,10 +65,10 @@ fn objects(report: &Report, names: &[&str]) -> Vec<Value> {
 #[test]
 fn the_shares_of_all_objects_are_the_report() {
     let mut replica_report = report(&[
-        ("one", "a.example.com", Standing::Active),
-        ("one", "a.example.com", Standing::Gone),
-        ("two", "b.example.com", Standing::Draining),
-        ("went", "c.example.com", Standing::Gone),
+        ("one", "a.example.com", HookStanding::Active),
+        ("one", "a.example.com", HookStanding::Gone),
+        ("two", "b.example.com", HookStanding::Draining),
+        ("went", "c.example.com", HookStanding::Gone),
     ]);
     let problem = |file: &str| format!("admissioncontrolconfigurations/{file}: x: is wrong");
     let problems = vec![problem("two"), problem("onerous")];
@@ -92,7 +92,7 @@ fn the_shares_of_all_objects_are_the_report() {
 
 #[test]
 fn an_object_that_is_held_back_says_so_and_the_others_are_in_force() {
-    let mut replica_report = report(&[("one", "a.example.com", Standing::Active)]);
+    let mut replica_report = report(&[("one", "a.example.com", HookStanding::Active)]);
     let held = |document: &str, keeps| HeldReport {
         document: document.to_owned(),
         keeps,
@@ -144,7 +144,7 @@ fn where_nothing_is_in_force_every_object_names_what_blocks_it() {
 #[test]
 fn hooks_of_an_object_that_goes_are_reported_in_one_that_stays() {
     let replica_report =
-        report(&[("one", "a.example.com", Standing::Draining), ("two", "b.example.com", Standing::Active)]);
+        report(&[("one", "a.example.com", HookStanding::Draining), ("two", "b.example.com", HookStanding::Active)]);
     let shares = Shares::new(&replica_report, [("one", true), ("two", false)].into_iter());
     let entry = |name| shares.entry(About { name, generation: None, left: true });
     let object = |name: &str, entry: Replica| json!({"metadata": {"name": name}, "status": {"replicas": [entry]}});
@@ -160,8 +160,8 @@ fn hooks_of_an_object_that_goes_are_reported_in_one_that_stays() {
 
 #[test]
 fn a_replica_lives_as_long_as_it_renews_what_it_says() {
-    let mut replica_report = report(&[("one", "a.example.com", Standing::Active)]);
-    let alive = |replica_report: &Report| seen(&objects(replica_report, &["one"]), now()).reports.len();
+    let mut replica_report = report(&[("one", "a.example.com", HookStanding::Active)]);
+    let alive = |replica_report: &ReplicaReport| seen(&objects(replica_report, &["one"]), now()).reports.len();
     for (renewed, count) in [("00:00:30Z", 1), ("00:00:29Z", 0), ("01:00:00Z", 1), ("never", 0)] {
         replica_report.published = format!("2026-01-01T{renewed}");
         assert_eq!(alive(&replica_report), count, "{renewed}");
@@ -170,9 +170,10 @@ fn a_replica_lives_as_long_as_it_renews_what_it_says() {
 
 #[test]
 fn what_does_not_stand_in_every_object_is_not_reported_yet() {
-    let hooks = [("one", "a.example.com", Standing::Active), ("two", "b.example.com", Standing::Active)];
-    let before = objects(&Report { published: "2026-01-01T00:00:50Z".to_owned(), ..report(&hooks) }, &["one", "two"]);
-    let after = objects(&Report { revision: "8".to_owned(), ..report(&hooks) }, &["one", "two"]);
+    let hooks = [("one", "a.example.com", HookStanding::Active), ("two", "b.example.com", HookStanding::Active)];
+    let before =
+        objects(&ReplicaReport { published: "2026-01-01T00:00:50Z".to_owned(), ..report(&hooks) }, &["one", "two"]);
+    let after = objects(&ReplicaReport { revision: "8".to_owned(), ..report(&hooks) }, &["one", "two"]);
     let half = [after[0].clone(), before[1].clone()];
     assert_eq!(seen(&half, now()).reports[0].revision, "7");
     assert_eq!(seen(&after, now()).reports[0].revision, "8");
@@ -186,21 +187,21 @@ fn what_does_not_stand_in_every_object_is_not_reported_yet() {
 
 #[test]
 fn an_object_has_drained_when_its_deletion_was_read_and_none_of_its_hooks_is_used() {
-    use Standing::{Active, Draining, Gone, Probing};
+    use HookStanding::{Active, Draining, Gone, Probing};
     let drained = |state, left, stale| {
         let replica_report =
-            Report { stale, ..report(&[("one", "a.example.com", state), ("two", "b.example.com", Active)]) };
+            ReplicaReport { stale, ..report(&[("one", "a.example.com", state), ("two", "b.example.com", Active)]) };
         let names = [("one", left), ("two", false)];
         Shares::new(&replica_report, names.into_iter()).entry(About { name: "one", generation: None, left }).drained
     };
     assert_eq!(drained(Gone, true, false), Some(true));
     assert_eq!(drained(Gone, false, false), Some(false));
     assert_eq!(drained(Gone, true, true), Some(false), "what it has may be outdated");
-    let cut = Report { hooks_left_out: 1, ..report(&[]) };
+    let cut = ReplicaReport { hooks_left_out: 1, ..report(&[]) };
     let shares = Shares::new(&cut, [("one", true)].into_iter());
     let left_out = shares.entry(About { name: "one", generation: None, left: true });
     assert_eq!(left_out.drained, Some(false), "one that has no entry there may be its own");
-    let twin = Report { contested: true, ..report(&[]) };
+    let twin = ReplicaReport { contested: true, ..report(&[]) };
     let shares = Shares::new(&twin, [("one", true)].into_iter());
     let hidden = shares.entry(About { name: "one", generation: None, left: true });
     assert_eq!(hidden.drained, Some(false), "a namesake may still ask");

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::{
-    kube::{Client, KubeError},
+    kube::{KubeClient, KubeError},
     source::kubernetes::configurations,
 };
 
@@ -63,7 +63,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// Makes that our share of the object's status, as this field manager.
-pub(super) async fn apply(client: &Client, manager: &str, name: &str, status: &Value) -> Result<(), KubeError> {
+pub(super) async fn apply(client: &KubeClient, manager: &str, name: &str, status: &Value) -> Result<(), KubeError> {
     let path = format!("{}/{name}/status", configurations());
     let object = json!({
         "apiVersion": "gatepost.dev/v1alpha1", "kind": "AdmissionControlConfiguration",
@@ -73,14 +73,14 @@ pub(super) async fn apply(client: &Client, manager: &str, name: &str, status: &V
 }
 
 /// Sets the finalizer, if the object is still as it was read.
-pub(super) async fn hold(client: &Client, head: &Head<'_>) -> Result<(), KubeError> {
+pub(super) async fn hold(client: &KubeClient, head: &Head<'_>) -> Result<(), KubeError> {
     let finalizers: Vec<_> = head.finalizers.iter().copied().chain([FINALIZER]).collect();
     let patch = json!({ "metadata": { "resourceVersion": head.revision, "finalizers": finalizers } });
     passed_over(client.patch(&head.finalizer_path(), "application/merge-patch+json", &patch).await, &[404, 409])
 }
 
 /// Takes the finalizer away, if the object is still as it was read.
-pub(super) async fn release(client: &Client, head: &Head<'_>) -> Result<(), KubeError> {
+pub(super) async fn release(client: &KubeClient, head: &Head<'_>) -> Result<(), KubeError> {
     let finalizers: Vec<_> = head.finalizers.iter().copied().filter(|one| *one != FINALIZER).collect();
     let patch = json!([
         { "op": "test", "path": "/metadata/resourceVersion", "value": head.revision },

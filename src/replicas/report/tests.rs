@@ -24,19 +24,19 @@ fn it_is_read_as_it_was_written_and_a_later_versions_words_do_no_harm() {
     current.set_failed_read(Some(FailedRead { error, since: SystemTime::UNIX_EPOCH, count: 1 }));
     current.set_observed(Some(12));
     current.stamp(now);
-    let report = Report::of(&current, &Replica::new("a"), (now, SystemTime::UNIX_EPOCH), 10);
+    let report = ReplicaReport::of(&current, &Replica::new("a"), (now, SystemTime::UNIX_EPOCH), 10);
     assert_eq!((report.generation, report.observed, report.stale), (0, Some(12), false));
     let rejected = report.rejected.as_ref().unwrap();
     assert_eq!((rejected.problems.len(), rejected.count, &*rejected.revision), (MOST_PROBLEMS, 20, "9"));
     assert!(rejected.problems.iter().all(|problem| problem.chars().count() <= LONGEST_TEXT + 1));
 
     let mut written = serde_json::to_value(&report).unwrap();
-    assert_eq!(serde_json::from_value::<Report>(written.clone()).unwrap(), report);
+    assert_eq!(serde_json::from_value::<ReplicaReport>(written.clone()).unwrap(), report);
     written["hooks"] = serde_json::json!([{
         "name": "h", "id": "i", "configuration": "c", "endpoint": "e", "state": "Resting", "since": "s", "new": 1
     }]);
-    let read: Report = serde_json::from_value(written).unwrap();
-    assert_eq!(read.hooks[0].state, Standing::Unknown);
+    let read: ReplicaReport = serde_json::from_value(written).unwrap();
+    assert_eq!(read.hooks[0].state, HookStanding::Unknown);
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn an_initializer_without_an_instance_is_reported_first() {
     }));
     let (last, others) = names.split_last().unwrap();
     let _attached: Vec<_> = others.iter().map(|name| current.hub().attach(&(&**name).into(), 1, now)).collect();
-    let report = Report::of(&current, &Replica::new("a"), (now, SystemTime::UNIX_EPOCH), 10);
+    let report = ReplicaReport::of(&current, &Replica::new("a"), (now, SystemTime::UNIX_EPOCH), 10);
     assert_eq!((report.initializers.len(), report.initializers_left_out), (MOST_INITIALIZERS, 1));
     assert_eq!((&report.initializers[0].name, report.initializers[0].instances), (last, 0));
 }

@@ -2,8 +2,8 @@ use super::*;
 use crate::replicas::{Silent, report::Rejected};
 
 /// A replica that has this revision in force, read at `observed`.
-fn replica(name: &str, revision: u64, observed: u64) -> Report {
-    Report {
+fn replica(name: &str, revision: u64, observed: u64) -> ReplicaReport {
+    ReplicaReport {
         replica: name.to_owned(),
         instance: name.to_owned(),
         contested: false,
@@ -29,7 +29,7 @@ fn replica(name: &str, revision: u64, observed: u64) -> Report {
     }
 }
 
-fn rejecting(mut report: Report, revision: u64) -> Report {
+fn rejecting(mut report: ReplicaReport, revision: u64) -> ReplicaReport {
     let since = "2026-01-01T00:00:00Z".to_owned();
     let problems = vec!["a.yaml: x: is wrong".to_owned()];
     report.rejected = Some(Rejected {
@@ -43,8 +43,8 @@ fn rejecting(mut report: Report, revision: u64) -> Report {
     report
 }
 
-fn with(mut report: Report, hooks: &[(&str, u16, Standing)]) -> Report {
-    let hook = |(name, port, state): &(&str, u16, Standing)| HookReport {
+fn with(mut report: ReplicaReport, hooks: &[(&str, u16, HookStanding)]) -> ReplicaReport {
+    let hook = |(name, port, state): &(&str, u16, HookStanding)| HookReport {
         name: (*name).to_owned(),
         id: format!("test/{name}/0"),
         configuration: "test".to_owned(),
@@ -62,8 +62,8 @@ fn with(mut report: Report, hooks: &[(&str, u16, Standing)]) -> Report {
     report
 }
 
-fn seen(reports: Vec<Report>) -> Seen {
-    Seen { reports, silent: Vec::new() }
+fn seen(reports: Vec<ReplicaReport>) -> ReplicasSeen {
+    ReplicasSeen { reports, silent: Vec::new() }
 }
 
 const WANTED: Revision = Revision::Store(7);
@@ -94,13 +94,13 @@ fn a_revision_is_adopted_when_every_live_replica_has_it_or_a_later_one() {
     assert_eq!(waiting(adopted(&two_of_three, &WANTED, 0)), "c is at revision 6", "most are not all");
     assert_eq!(waiting(adopted(&seen(Vec::new()), &WANTED, 0)), "no replica is alive", "nobody is never everybody");
     let silent = Silent { place: "http://c:1".to_owned(), why: "refused".to_owned() };
-    let unheard = Seen { silent: vec![silent], ..all };
+    let unheard = ReplicasSeen { silent: vec![silent], ..all };
     assert_eq!(waiting(adopted(&unheard, &WANTED, 0)), "no answer from http://c:1: refused");
 }
 
 #[test]
 fn a_name_that_two_replicas_share_hides_one_of_them() {
-    let mut twin = with(replica("a", 7, 7), &[(HOOK, 1, Standing::Gone)]);
+    let mut twin = with(replica("a", 7, 7), &[(HOOK, 1, HookStanding::Gone)]);
     twin.contested = true;
     let message = "two replicas go by the name a, and one hides the other: give each its own --replica";
     assert_eq!(waiting(adopted(&seen(vec![twin.clone()]), &WANTED, 0)), message);
@@ -147,58 +147,58 @@ fn an_endpoint_is_free_when_the_hook_is_gone_everywhere() {
     let states =
         |a, b| seen(vec![with(replica("a", 7, 7), &[(HOOK, 1, a)]), with(replica("b", 7, 7), &[(HOOK, 1, b)])]);
     let done = Progress::Done(format!("{HOOK} is gone on 2 replicas: its endpoint may be switched off"));
-    assert_eq!(drained(&states(Standing::Gone, Standing::Gone), HOOK, 0), done);
+    assert_eq!(drained(&states(HookStanding::Gone, HookStanding::Gone), HOOK, 0), done);
     assert_eq!(
-        waiting(drained(&states(Standing::Gone, Standing::Gone), HOOK, 3)),
+        waiting(drained(&states(HookStanding::Gone, HookStanding::Gone), HOOK, 3)),
         "2 of 3 replicas are alive: a, b",
         "who is not heard may ask it still"
     );
     assert_eq!(
-        waiting(drained(&states(Standing::Gone, Standing::Draining), HOOK, 0)),
+        waiting(drained(&states(HookStanding::Gone, HookStanding::Draining), HOOK, 0)),
         "draining on b since 2026-01-01T00:00:00Z"
     );
-    for state in [Standing::Probing, Standing::Active, Standing::Unknown] {
-        let message = waiting(drained(&states(Standing::Gone, state), HOOK, 0));
+    for state in [HookStanding::Probing, HookStanding::Active, HookStanding::Unknown] {
+        let message = waiting(drained(&states(HookStanding::Gone, state), HOOK, 0));
         assert!(
             message.starts_with("still configured in test as b sees it") && message.ends_with("remove it first"),
             "{message}"
         );
     }
     // A replica that started later has never heard of it.
-    let restarted = seen(vec![with(replica("a", 7, 7), &[(HOOK, 1, Standing::Gone)]), replica("b", 7, 7)]);
+    let restarted = seen(vec![with(replica("a", 7, 7), &[(HOOK, 1, HookStanding::Gone)]), replica("b", 7, 7)]);
     assert_eq!(drained(&restarted, HOOK, 0), done);
-    assert_eq!(waiting(drained(&Seen::default(), HOOK, 0)), "no replica is alive");
+    assert_eq!(waiting(drained(&ReplicasSeen::default(), HOOK, 0)), "no replica is alive");
 }
 
 #[test]
 fn a_name_nobody_knows_frees_nothing() {
-    let all = seen(vec![with(replica("a", 7, 7), &[(HOOK, 1, Standing::Active)])]);
+    let all = seen(vec![with(replica("a", 7, 7), &[(HOOK, 1, HookStanding::Active)])]);
     assert!(failed(drained(&all, "other.example.com", 0)).contains("is it spelt so?"));
 }
 
 #[test]
 fn a_replica_with_an_outdated_configuration_frees_nothing() {
-    let mut stale = with(replica("a", 7, 7), &[(HOOK, 1, Standing::Gone)]);
+    let mut stale = with(replica("a", 7, 7), &[(HOOK, 1, HookStanding::Gone)]);
     stale.stale = true;
     assert!(waiting(drained(&seen(vec![stale]), HOOK, 0)).contains("no fresh configuration"));
-    let mut cut = with(replica("a", 7, 7), &[(HOOK, 1, Standing::Gone)]);
+    let mut cut = with(replica("a", 7, 7), &[(HOOK, 1, HookStanding::Gone)]);
     cut.hooks_left_out = 3;
     assert!(waiting(drained(&seen(vec![cut]), HOOK, 0)).contains("3 hooks more"));
 }
 
 #[test]
 fn an_endpoint_that_another_hook_uses_is_left_on() {
-    let both = [(HOOK, 1, Standing::Gone), ("other", 1, Standing::Active)];
+    let both = [(HOOK, 1, HookStanding::Gone), ("other", 1, HookStanding::Active)];
     let all = seen(vec![with(replica("a", 7, 7), &both)]);
     let message = failed(drained(&all, HOOK, 0));
     assert!(message.contains("grpc://h:1 is also that of other (Active on a): leave the endpoint on"), "{message}");
-    let elsewhere = [(HOOK, 1, Standing::Gone), ("other", 2, Standing::Active)];
+    let elsewhere = [(HOOK, 1, HookStanding::Gone), ("other", 2, HookStanding::Active)];
     assert!(matches!(drained(&seen(vec![with(replica("a", 7, 7), &elsewhere)]), HOOK, 0), Progress::Done(_)));
 }
 
 #[test]
 fn a_hook_that_has_moved_frees_its_old_endpoint_alone() {
-    let moved = [(HOOK, 2, Standing::Active), (HOOK, 1, Standing::Gone)];
+    let moved = [(HOOK, 2, HookStanding::Active), (HOOK, 1, HookStanding::Gone)];
     let all = seen(vec![with(replica("a", 7, 7), &moved)]);
     assert!(matches!(drained(&all, "grpc://h:1", 0), Progress::Done(_)));
     assert!(waiting(drained(&all, HOOK, 0)).starts_with("still configured"));

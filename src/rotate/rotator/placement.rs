@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc, time::SystemTime};
 use super::Rotator;
 use crate::{
     hooks::{Channel, ProbePost},
-    live::{Event, Generation, LiveHook, Rotation, Target},
+    live::{CallTarget, Generation, LiveHook, Rotation, RotationEvent},
     model::{Endpoint, Hook},
     rotate::{
         Candidate,
@@ -46,19 +46,19 @@ impl Rotator {
                         _ => None,
                     };
                     let channel = opened.entry(&hook.endpoint).or_insert_with(|| held.unwrap_or_else(open));
-                    let target = Target::new(Arc::clone(hook), Arc::clone(channel));
+                    let target = CallTarget::new(Arc::clone(hook), Arc::clone(channel));
                     let rotation = Rotation::Active { since: SystemTime::now() };
                     (target, rotation, None, self.metrics.hook(hook.hook_type, &hook.name))
                 }
                 Placement::Reuse(place) => {
                     let old = &in_force.hooks[place];
-                    let target = Target::new(Arc::clone(hook), Arc::clone(old.target.channel()));
+                    let target = CallTarget::new(Arc::clone(hook), Arc::clone(old.target.channel()));
                     (target, old.rotation.clone(), None, metrics(old))
                 }
                 Placement::ProbeFirst => {
                     let metrics = self.metrics.hook(hook.hook_type, &hook.name);
                     let probing = self.probing(hook, candidate, posts.get(&hook.endpoint));
-                    let target = Target::new(Arc::clone(hook), Arc::clone(&probing.channel));
+                    let target = CallTarget::new(Arc::clone(hook), Arc::clone(&probing.channel));
                     (target, probing.rotation(), None, metrics)
                 }
                 Placement::Migrate(place) => {
@@ -126,10 +126,10 @@ fn after_probe(live: &LiveHook, endpoint: &Endpoint, probing: Option<&Probing>) 
         None => {
             tracing::info!(hook = %live.hook.name, %endpoint, "hook enters rotation");
             if let Some(replacement) = live.replacing.take() {
-                live.target = Target::new(Arc::clone(&live.hook), replacement.channel);
+                live.target = CallTarget::new(Arc::clone(&live.hook), replacement.channel);
             }
             live.overdue = None;
-            live.rotation = live.rotation.after(Event::ProbePassed, SystemTime::now()).unwrap_or(live.rotation);
+            live.rotation = live.rotation.after(RotationEvent::ProbePassed, SystemTime::now()).unwrap_or(live.rotation);
         }
     }
     live

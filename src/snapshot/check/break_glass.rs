@@ -13,9 +13,9 @@ use crate::{
         NO_PAUSE, SourceFile,
         document::{
             Documents,
-            kind::Kind,
+            kind::DocumentKind,
             no_key_twice,
-            node::{Node, Report, UNCLEAR},
+            node::{Node, ProblemReport, UNCLEAR},
             problem::quoted,
         },
     },
@@ -34,10 +34,10 @@ pub fn break_glass(files: &[SourceFile]) -> Vec<BreakGlass> {
 
 /// Every sound one among the documents of one file.
 pub(crate) fn sound(file: &str, documents: &Documents) -> Vec<BreakGlass> {
-    let (mut sound, others) = (Vec::new(), Report::default());
+    let (mut sound, others) = (Vec::new(), ProblemReport::default());
     documents.each(file, &others, |document, listed| {
-        if listed.is_none() && Kind::written_in(document.value) == Some(Kind::BreakGlass) {
-            let own = Report::default();
+        if listed.is_none() && DocumentKind::written_in(document.value) == Some(DocumentKind::BreakGlass) {
+            let own = ProblemReport::default();
             let document = Node::document(document.value, file, None, &own);
             no_key_twice(&document);
             let found = check(&document);

@@ -21,7 +21,7 @@ const KUBERNETES_KEYS: [&str; 3] = ["url", "service", "caBundle"];
 const TLS_KEYS: [&str; 5] = ["caBundle", "caFile", "serverName", "clientCertificateFile", "clientKeyFile"];
 
 /// Address of a hook.
-pub(crate) struct Client {
+pub(crate) struct HookLocation {
     /// Endpoint of the hook. Its transport is the URL's; a service has none.
     pub(crate) endpoint: Endpoint,
     /// Path at which it is asked, where over HTTP.
@@ -29,7 +29,7 @@ pub(crate) struct Client {
 }
 
 /// Checks a hook's `clientConfig` and reads the files it names; what is wrong is reported.
-pub(crate) fn check(at: &Node<'_>, dialect: Dialect, read: ReadFile<'_>) -> Option<Client> {
+pub(crate) fn check(at: &Node<'_>, dialect: Dialect, read: ReadFile<'_>) -> Option<HookLocation> {
     let (keys, fix): (&[&str], _) = match dialect {
         Dialect::Gatepost => (&KEYS, "say how the hook is reached: {url: grpc://host:port}"),
         Dialect::Kubernetes => (&KUBERNETES_KEYS, "say how the hook is reached: {url: https://host:port/path}"),
@@ -55,7 +55,7 @@ pub(crate) fn check(at: &Node<'_>, dialect: Dialect, read: ReadFile<'_>) -> Opti
             key.problem("has no meaning on a plaintext connection", "which shows no certificate", fix);
         }),
     }
-    (at.problems() == before).then_some(Client { endpoint, path })
+    (at.problems() == before).then_some(HookLocation { endpoint, path })
 }
 
 /// Address of the hook: exactly one of `url` and `service`.

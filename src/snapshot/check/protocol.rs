@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{client_config::Client, names::is_dns_1035_label};
+use super::{client_config::HookLocation, names::is_dns_1035_label};
 use crate::{
     model::{Endpoint, HttpForm, Protocol, ReviewVersion, Transport},
     snapshot::document::{
@@ -25,8 +25,8 @@ pub(crate) const WORDS: [(&str, Word); 4] =
 
 /// Checks what an entry of ours says of its protocol, beside how it is reached: the URL's scheme decides, and where
 /// there is a service the word does.
-pub(crate) fn check(at: &Node<'_>, client: Client) -> Option<(Endpoint, Protocol)> {
-    let Client { mut endpoint, path } = client;
+pub(crate) fn check(at: &Node<'_>, client: HookLocation) -> Option<(Endpoint, Protocol)> {
+    let HookLocation { mut endpoint, path } = client;
     let (word, versions, config) = (at.key("protocol"), at.key("admissionReviewVersions"), at.key("clientConfig"));
     let by_service = config.key("service").present();
     let chosen = match (word.present(), endpoint.transport) {

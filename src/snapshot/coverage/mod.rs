@@ -65,7 +65,7 @@ pub fn foreign_condition(entry: &Value) -> Option<&str> {
 
 /// Hook or initializers that need an apiserver to send requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Subject {
+pub enum CoverageSubject {
     /// The hook at this place of the snapshot.
     Hook(u32),
     /// All initializers of one resource.
@@ -76,7 +76,7 @@ pub enum Subject {
 #[derive(Debug)]
 pub struct Compared<'a> {
     /// Hook or initializers that need the requests.
-    pub subject: Subject,
+    pub subject: CoverageSubject,
     hook: Cow<'a, Hook>,
     /// Its failures reject, now or once it is rolled out.
     closed: bool,
@@ -99,8 +99,8 @@ impl fmt::Display for Compared<'_> {
     /// `hook "a.example.com"`, or `initializers of pods`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.subject {
-            Subject::Hook(_) => write!(f, "hook {:?}", self.hook.name),
-            Subject::Initializers => f.write_str(&self.hook.name),
+            CoverageSubject::Hook(_) => write!(f, "hook {:?}", self.hook.name),
+            CoverageSubject::Initializers => f.write_str(&self.hook.name),
         }
     }
 }
@@ -109,7 +109,7 @@ impl fmt::Display for Compared<'_> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gap {
     /// The hook, or initializers.
-    pub subject: Subject,
+    pub subject: CoverageSubject,
     /// Its place in the order of [`compared`].
     pub at: usize,
     /// Its type.
@@ -245,12 +245,17 @@ pub fn compared(snapshot: &Snapshot) -> impl Iterator<Item = Compared<'_>> {
     let hooks = hooks.filter(|(_, hook): &(u32, &Hook)| !hook.rules.is_empty()).map(move |(index, hook)| {
         let declared = snapshot.origin(index).map_or(hook.failure_policy, |origin| origin.declared_policy);
         let closed = declared != FailurePolicy::Ignore;
-        Compared { subject: Subject::Hook(index), hook: Cow::Borrowed(hook), closed, segment: snapshot.segment(index) }
+        Compared {
+            subject: CoverageSubject::Hook(index),
+            hook: Cow::Borrowed(hook),
+            closed,
+            segment: snapshot.segment(index),
+        }
     });
     let resources = snapshot.initializers().iter().filter(|entry| entry.need_requests());
     hooks.chain(resources.flat_map(|entry| [Some(as_a_hook(entry)), as_a_guard(entry)]).flatten().map(|hook| {
         let closed = hook.failure_policy != FailurePolicy::Ignore;
-        Compared { subject: Subject::Initializers, hook: Cow::Owned(hook), closed, segment: None }
+        Compared { subject: CoverageSubject::Initializers, hook: Cow::Owned(hook), closed, segment: None }
     }))
 }
 
@@ -319,9 +324,9 @@ impl RegisteredWebhook {
     /// Is it asked where this sends something?
     fn asks(&self, one: &Compared<'_>) -> bool {
         let asks = |segment: Segment| match one.subject {
-            Subject::Hook(_) => one.segment.is_none_or(|of| segment.asks(of.number, of.of)),
+            CoverageSubject::Hook(_) => one.segment.is_none_or(|of| segment.asks(of.number, of.of)),
             // They act behind the last hook.
-            Subject::Initializers => segment.number == segment.of,
+            CoverageSubject::Initializers => segment.number == segment.of,
         };
         self.hook.hook_type == one.hook.hook_type && self.segment.is_none_or(asks)
     }

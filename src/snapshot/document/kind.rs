@@ -5,7 +5,7 @@ use crate::model::HookType;
 
 /// Kind of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Kind {
+pub(crate) enum DocumentKind {
     /// Our own configuration.
     Configuration,
     /// One of Kubernetes' two webhook configurations.
@@ -16,12 +16,12 @@ pub(crate) enum Kind {
     BreakGlass,
 }
 
-const KINDS: [Kind; 5] = [
-    Kind::Configuration,
-    Kind::Webhooks(HookType::Validating),
-    Kind::Webhooks(HookType::Mutating),
-    Kind::Namespace,
-    Kind::BreakGlass,
+const KINDS: [DocumentKind; 5] = [
+    DocumentKind::Configuration,
+    DocumentKind::Webhooks(HookType::Validating),
+    DocumentKind::Webhooks(HookType::Mutating),
+    DocumentKind::Namespace,
+    DocumentKind::BreakGlass,
 ];
 
 const FIX: &str = "write apiVersion: gatepost.dev/v1alpha1 and kind: AdmissionControlConfiguration or BreakGlass; \
@@ -39,7 +39,7 @@ pub(crate) const fn webhooks_kind(hook_type: HookType) -> &'static str {
     }
 }
 
-impl Kind {
+impl DocumentKind {
     /// `apiVersion` and `kind`.
     fn written(self) -> (&'static str, &'static str) {
         match self {

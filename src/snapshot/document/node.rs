@@ -10,9 +10,9 @@ use super::{
 
 /// The problems found so far.
 #[derive(Default)]
-pub(crate) struct Report(RefCell<Vec<Problem>>);
+pub(crate) struct ProblemReport(RefCell<Vec<Problem>>);
 
-impl Report {
+impl ProblemReport {
     pub(crate) fn add(&self, problem: Problem) {
         debug_assert!(problem.is_whole(), "{problem:?} gives no reason, or no advice");
         self.0.borrow_mut().push(problem);
@@ -40,7 +40,7 @@ pub(crate) struct Node<'a> {
     pub(crate) value: &'a Value,
     step: Step<'a>,
     parent: Option<&'a Node<'a>>,
-    report: &'a Report,
+    report: &'a ProblemReport,
 }
 
 /// The value, where one was written.
@@ -50,7 +50,7 @@ pub(crate) fn given(at: Node<'_>) -> Option<Node<'_>> {
 
 impl<'a> Node<'a> {
     /// The root of a document; `index` where its file has several.
-    pub(crate) fn document(value: &'a Value, file: &'a str, index: Option<usize>, report: &'a Report) -> Self {
+    pub(crate) fn document(value: &'a Value, file: &'a str, index: Option<usize>, report: &'a ProblemReport) -> Self {
         Self { value, step: Step::Document(file, index), parent: None, report }
     }
 

@@ -5,7 +5,7 @@ use std::{collections::HashMap, fmt, hash::Hash};
 use rustc_hash::FxHashSet;
 
 use super::{
-    kind::Kind,
+    kind::DocumentKind,
     node::Node,
     problem::{one_line, quoted},
 };
@@ -13,7 +13,7 @@ use super::{
 /// Names that must be unique among all documents, and where they were first used.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UniqueNames {
-    pub(crate) objects: HashMap<(Kind, Box<str>), String>,
+    pub(crate) objects: HashMap<(DocumentKind, Box<str>), String>,
     pub(crate) hooks: HashMap<Box<str>, String>,
     /// Group and resource.
     pub(crate) resources: HashMap<(Box<str>, Box<str>), String>,
@@ -24,25 +24,25 @@ pub(crate) struct UniqueNames {
 
 /// A name that must be unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Name<'a> {
-    Object(Kind, &'a str),
+pub(crate) enum UniqueName<'a> {
+    Object(DocumentKind, &'a str),
     Hook(&'a str),
     Resource(&'a str, &'a str),
     Bypass(&'a str),
 }
 
-impl Name<'_> {
+impl UniqueName<'_> {
     /// Does something pass unjudged where it is gone? Not where a break-glass is, which the newest state alone opens.
     pub(crate) fn guards(self) -> bool {
         match self {
-            Self::Object(kind, _) => kind != Kind::BreakGlass,
+            Self::Object(kind, _) => kind != DocumentKind::BreakGlass,
             Self::Hook(_) => true,
             Self::Resource(..) | Self::Bypass(_) => false,
         }
     }
 }
 
-impl fmt::Display for Name<'_> {
+impl fmt::Display for UniqueName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Object(kind, name) => write!(f, "{} {}", kind.noun(), quoted(name)),
@@ -56,21 +56,21 @@ impl fmt::Display for Name<'_> {
 
 impl UniqueNames {
     /// Every name, and where it is used.
-    pub(crate) fn names(&self) -> impl Iterator<Item = (Name<'_>, &str)> {
-        let objects = self.objects.iter().map(|((kind, name), at)| (Name::Object(*kind, name), &**at));
-        let hooks = self.hooks.iter().map(|(name, at)| (Name::Hook(name), &**at));
-        let resources = self.resources.iter().map(|((group, name), at)| (Name::Resource(group, name), &**at));
-        let bypasses = self.bypasses.iter().map(|(name, at)| (Name::Bypass(name), &**at));
+    pub(crate) fn names(&self) -> impl Iterator<Item = (UniqueName<'_>, &str)> {
+        let objects = self.objects.iter().map(|((kind, name), at)| (UniqueName::Object(*kind, name), &**at));
+        let hooks = self.hooks.iter().map(|(name, at)| (UniqueName::Hook(name), &**at));
+        let resources = self.resources.iter().map(|((group, name), at)| (UniqueName::Resource(group, name), &**at));
+        let bypasses = self.bypasses.iter().map(|(name, at)| (UniqueName::Bypass(name), &**at));
         objects.chain(hooks).chain(resources).chain(bypasses)
     }
 
     /// Is this name used?
-    pub(crate) fn has(&self, name: Name<'_>) -> bool {
+    pub(crate) fn has(&self, name: UniqueName<'_>) -> bool {
         match name {
-            Name::Object(kind, name) => self.objects.contains_key(&(kind, name.into())),
-            Name::Hook(name) => self.hooks.contains_key(name),
-            Name::Resource(group, name) => self.resources.contains_key(&(group.into(), name.into())),
-            Name::Bypass(name) => self.bypasses.contains_key(name),
+            UniqueName::Object(kind, name) => self.objects.contains_key(&(kind, name.into())),
+            UniqueName::Hook(name) => self.hooks.contains_key(name),
+            UniqueName::Resource(group, name) => self.resources.contains_key(&(group.into(), name.into())),
+            UniqueName::Bypass(name) => self.bypasses.contains_key(name),
         }
     }
 

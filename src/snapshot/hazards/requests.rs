@@ -2,7 +2,7 @@
 
 use bytestring::ByteString;
 
-use crate::model::{Gvr, Operation, Target};
+use crate::model::{Gvr, Operation, RuleTarget};
 
 /// A request, as far as rules look at it, in the version that apiservers of today store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,8 +41,8 @@ impl Request {
     }
 
     /// As rules see it; `resource` is its own [`Request::gvr`].
-    pub(super) fn target<'a>(&self, resource: &'a Gvr, namespace: &'a str) -> Target<'a> {
-        Target { operation: self.operation, resource, sub_resource: self.sub_resource, namespace }
+    pub(super) fn target<'a>(&self, resource: &'a Gvr, namespace: &'a str) -> RuleTarget<'a> {
+        RuleTarget { operation: self.operation, resource, sub_resource: self.sub_resource, namespace }
     }
 
     /// As rules name it: `pods`, `pods/ephemeralcontainers`.

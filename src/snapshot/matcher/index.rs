@@ -11,7 +11,7 @@ use std::{hash::Hasher as _, sync::Arc};
 use rustc_hash::{FxHashMap, FxHasher};
 use smallvec::{SmallVec, smallvec};
 
-use crate::model::{Hook, MatchPolicy, Operation, Rule, Scope, Target, builtin};
+use crate::model::{Hook, MatchPolicy, Operation, Rule, RuleTarget, Scope, builtin};
 
 /// The most combinations under which one rule is filed: thousands of rules that list much shall not take gigabytes.
 pub(super) const MOST_KEYS: usize = 64;
@@ -116,7 +116,7 @@ impl Index {
     }
 
     /// Shows every rule that may see this, in whatever version: hook and rule.
-    pub(super) fn nominate(&self, target: &Target<'_>, mut show: impl FnMut(u32, u32)) {
+    pub(super) fn nominate(&self, target: &RuleTarget<'_>, mut show: impl FnMut(u32, u32)) {
         let kind = kind_of(target.operation, target.is_namespaced());
         let used = &self.used[kind];
         if *used == [0; 8] {

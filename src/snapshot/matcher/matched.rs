@@ -4,7 +4,7 @@
 //! sends (`matchPolicy`, `docs/reference/webhook-semantics.md` §4 and §8); here a hook that means the request and
 //! wants another version is still named, so that it is never passed over in silence.
 
-use crate::model::{Gvr, Hook, MatchPolicy, Review, Rule, Served, Target};
+use crate::model::{Gvr, Hook, MatchPolicy, Review, Rule, RuleTarget, Served};
 
 /// The hooks that mean a request, by their number in [`crate::snapshot::Snapshot::hooks`], ascending, each once. Up to
 /// 32 take no memory of their own.
@@ -27,22 +27,22 @@ pub enum How {
     /// The hook takes equivalent requests, and a rule sees the request as the caller has converted it.
     AsSent,
     /// The hook means the request and cannot be asked: the object is not in a version it takes.
-    OtherVersion(Wanted),
+    OtherVersion(WantedVersion),
 }
 
 /// The version in which a hook wants an object that is in another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Wanted {
+pub enum WantedVersion {
     /// The one in which the client made the request.
     AsMade,
     /// One that the hook's rule of this number names.
     OfRule(u32),
 }
 
-impl Wanted {
+impl WantedVersion {
     /// The resource in the version that `hook` wants of `review`.
     pub fn resource(self, hook: &Hook, review: &Review, served: Option<&Served>) -> Gvr {
-        let made = Target::as_made(review);
+        let made = RuleTarget::as_made(review);
         match self {
             Self::OfRule(number) if let Some(rule) = hook.rules.get(number as usize) => {
                 let means_it_as_made = rule.sees_elsewhere(&made, served);
@@ -55,17 +55,17 @@ impl Wanted {
 
 /// A request as rules see it.
 #[derive(Clone, Copy)]
-pub(crate) struct Request<'a> {
-    pub(crate) made: Target<'a>,
+pub(crate) struct MatchedRequest<'a> {
+    pub(crate) made: RuleTarget<'a>,
     /// Resource as it was sent, where that is not how it was made.
-    pub(crate) sent: Option<Target<'a>>,
+    pub(crate) sent: Option<RuleTarget<'a>>,
     /// Discovery: other versions in which its objects may be served.
     pub(crate) served: Option<&'a Served>,
 }
 
-impl<'a> Request<'a> {
+impl<'a> MatchedRequest<'a> {
     pub(crate) fn of(review: &'a Review, served: Option<&'a Served>) -> Self {
-        let (made, sent) = (Target::as_made(review), Target::as_sent(review));
+        let (made, sent) = (RuleTarget::as_made(review), RuleTarget::as_sent(review));
         Self { made, sent: (made != sent).then_some(sent), served }
     }
 
@@ -78,14 +78,14 @@ impl<'a> Request<'a> {
                 None => How::AsMade,
                 // Whatever the policy: the rule takes the version the object is in, too.
                 Some(sent) if rule.matches(sent) => How::AsSent,
-                Some(_) => How::OtherVersion(Wanted::AsMade),
+                Some(_) => How::OtherVersion(WantedVersion::AsMade),
             });
         }
         if as_sent() {
             return Some(How::AsSent);
         }
-        let near = |target: &Target<'_>| rule.sees_elsewhere(target, self.served);
+        let near = |target: &RuleTarget<'_>| rule.sees_elsewhere(target, self.served);
         let elsewhere = equivalent && (near(&self.made) || self.sent.as_ref().is_some_and(near));
-        elsewhere.then_some(How::OtherVersion(Wanted::OfRule(number)))
+        elsewhere.then_some(How::OtherVersion(WantedVersion::OfRule(number)))
     }
 }

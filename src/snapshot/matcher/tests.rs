@@ -3,10 +3,10 @@ use proptest::{collection::vec, prelude::*, sample::select};
 use super::*;
 use crate::{
     model::{
-        Endpoint, FailurePolicy, Gvk, Gvr, HookType, MatchPolicy, Operation, Protocol, Reinvocation, Rule, Scope,
-        Selector, Served, SideEffects, Target, Transport, hook::Address,
+        Endpoint, FailurePolicy, Gvk, Gvr, HookType, MatchPolicy, Operation, Protocol, Reinvocation, Rule, RuleTarget,
+        Scope, Selector, Served, SideEffects, Transport, hook::Address,
     },
-    snapshot::{How, Wanted},
+    snapshot::{How, WantedVersion},
 };
 
 fn hook_of(rules: Vec<Rule>, match_policy: MatchPolicy, sees_admission_config: bool) -> Arc<Hook> {
@@ -118,10 +118,10 @@ fn any_hooks() -> impl Strategy<Value = Vec<Arc<Hook>>> {
 
 /// Oracle for the index: every rule of every hook, one after the other, as the words of [`How`] say it.
 fn one_after_the_other(hooks: &[Arc<Hook>], review: &Review) -> Vec<Matched> {
-    let (made, sent) = (Target::as_made(review), Target::as_sent(review));
+    let (made, sent) = (RuleTarget::as_made(review), RuleTarget::as_sent(review));
     let about_admission = exempt::is_admission_config(review);
     let how = |hook: &Hook| {
-        let sees = |target: &Target<'_>| hook.rules.iter().any(|rule| rule.matches(target));
+        let sees = |target: &RuleTarget<'_>| hook.rules.iter().any(|rule| rule.matches(target));
         let equivalent = hook.match_policy == MatchPolicy::Equivalent;
         let means = |rule: &Rule| rule.sees_elsewhere(&made, None) || rule.sees_elsewhere(&sent, None);
         if about_admission && !hook.sees_admission_config {
@@ -133,10 +133,10 @@ fn one_after_the_other(hooks: &[Arc<Hook>], review: &Review) -> Vec<Matched> {
         {
             Some(How::AsSent)
         } else if sees(&made) {
-            Some(How::OtherVersion(Wanted::AsMade))
+            Some(How::OtherVersion(WantedVersion::AsMade))
         } else {
             let near = hook.rules.iter().position(means).filter(|_| equivalent)?;
-            Some(How::OtherVersion(Wanted::OfRule(near as u32)))
+            Some(How::OtherVersion(WantedVersion::OfRule(near as u32)))
         }
     };
     (0..).zip(hooks).filter_map(|(hook, one)| Some(Matched { hook, how: how(one)? })).collect()
@@ -230,7 +230,7 @@ fn how(policy: MatchPolicy, versions: &[&str], made: &str, sent: &str) -> Option
 #[test]
 fn a_hook_is_asked_in_a_version_it_takes_or_named() {
     use MatchPolicy::{Equivalent, Exact};
-    let (of_rule, as_made) = (How::OtherVersion(Wanted::OfRule(0)), How::OtherVersion(Wanted::AsMade));
+    let (of_rule, as_made) = (How::OtherVersion(WantedVersion::OfRule(0)), How::OtherVersion(WantedVersion::AsMade));
     for (policy, versions, made, sent, expected) in [
         (Exact, &["v1"][..], "v1", "v1", Some(How::AsMade)),
         (Exact, &["v1"], "v2", "v2", None),
@@ -376,10 +376,10 @@ fn what_is_wanted_is_named_as_upstream_names_it() {
     let mut review = review(Operation::Create, "extensions", "v1beta1", "deployments", "", "ns");
     review.request_resource =
         Some(Gvr { group: "apps".into(), version: "v1beta2".into(), resource: "deployments".into() });
-    let named = |wanted: Wanted| wanted.resource(&hook, &review, None).to_string();
-    assert_eq!(named(Wanted::AsMade), "apps/v1beta2, Resource=deployments");
-    assert_eq!(named(Wanted::OfRule(0)), "apps/v1, Resource=deployments");
-    assert_eq!(named(Wanted::OfRule(1)), "extensions/v2, Resource=deployments");
+    let named = |wanted: WantedVersion| wanted.resource(&hook, &review, None).to_string();
+    assert_eq!(named(WantedVersion::AsMade), "apps/v1beta2, Resource=deployments");
+    assert_eq!(named(WantedVersion::OfRule(0)), "apps/v1, Resource=deployments");
+    assert_eq!(named(WantedVersion::OfRule(1)), "extensions/v2, Resource=deployments");
 }
 
 #[test]

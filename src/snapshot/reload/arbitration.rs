@@ -20,7 +20,7 @@ use crate::snapshot::{
     Problem,
     document::{
         problem::one_line,
-        unique_names::{Name, UniqueNames},
+        unique_names::{UniqueName, UniqueNames},
     },
 };
 
@@ -36,14 +36,14 @@ pub(crate) enum Newest<'a> {
 
 /// One document.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Document<'a> {
+pub(crate) struct ArbitratedDocument<'a> {
     pub(crate) file: &'a str,
     pub(crate) newest: Newest<'a>,
     /// The state that is in force.
     pub(crate) kept: Option<&'a Arc<CheckedFile>>,
 }
 
-impl Document<'_> {
+impl ArbitratedDocument<'_> {
     /// The newest state is another one than that in force, and can be served by itself.
     pub(crate) fn has_changed(&self) -> bool {
         match (self.newest, self.kept) {
@@ -64,7 +64,7 @@ impl Document<'_> {
 }
 
 /// For each document why its newest state does not count; nothing where it does.
-pub(crate) fn arbitrate(documents: &[Document<'_>]) -> Vec<Vec<Problem>> {
+pub(crate) fn arbitrate(documents: &[ArbitratedDocument<'_>]) -> Vec<Vec<Problem>> {
     let mut arbiter = Arbiter {
         documents,
         held: vec![Vec::new(); documents.len()],
@@ -79,12 +79,12 @@ pub(crate) fn arbitrate(documents: &[Document<'_>]) -> Vec<Vec<Problem>> {
 }
 
 struct Arbiter<'a> {
-    documents: &'a [Document<'a>],
+    documents: &'a [ArbitratedDocument<'a>],
     held: Vec<Vec<Problem>>,
     /// Document that owns each name, among those that count.
-    owners: HashMap<Name<'a>, usize>,
+    owners: HashMap<UniqueName<'a>, usize>,
     /// Names that a document in force has, and its newest state no longer holds.
-    moved: HashMap<Name<'a>, usize>,
+    moved: HashMap<UniqueName<'a>, usize>,
     /// Held back, and what follows from that is not seen to yet.
     waiting: Vec<usize>,
 }
@@ -103,7 +103,7 @@ impl<'a> Arbiter<'a> {
                 self.owners.extend(kept.used().names().map(|(name, _)| (name, index)));
                 continue;
             }
-            let there = |name: Name<'_>| document.names().is_some_and(|names| names.has(name));
+            let there = |name: UniqueName<'_>| document.names().is_some_and(|names| names.has(name));
             for (name, _) in kept.used().names() {
                 if there(name) {
                     self.owners.insert(name, index);
@@ -176,7 +176,7 @@ impl<'a> Arbiter<'a> {
     }
 
     /// Somebody else has the name.
-    fn taken(&self, index: usize, name: Name<'_>, place: &str, owner: usize) -> Problem {
+    fn taken(&self, index: usize, name: UniqueName<'_>, place: &str, owner: usize) -> Problem {
         let (file, other) = (self.documents[index].file, &self.documents[owner]);
         let what = match self.held[owner].is_empty() {
             true => format!("{name} is already defined in {}", one_line(other.file)),
@@ -195,7 +195,7 @@ impl<'a> Arbiter<'a> {
     }
 
     /// Problem: a hook that this document no longer holds may stand in one that is held back.
-    fn may_have_moved(&self, index: usize, name: Name<'_>, to: usize) -> Problem {
+    fn may_have_moved(&self, index: usize, name: UniqueName<'_>, to: usize) -> Problem {
         let (file, to) = (self.documents[index].file, one_line(self.documents[to].file));
         Problem {
             file: file.to_owned(),
@@ -207,7 +207,7 @@ impl<'a> Arbiter<'a> {
     }
 }
 
-fn place_of<'a>(used: &'a UniqueNames, wanted: Name<'_>) -> Option<&'a str> {
+fn place_of<'a>(used: &'a UniqueNames, wanted: UniqueName<'_>) -> Option<&'a str> {
     used.names().find_map(|(name, place)| (name == wanted).then_some(place))
 }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::snapshot::{
     Pause, Problem, ReadFile, SourceFile,
     check::Checked,
-    document::{Documents, node::Report, unique_names::UniqueNames},
+    document::{Documents, node::ProblemReport, unique_names::UniqueNames},
 };
 
 /// Content of one file without a problem: a state of it that can be in force.
@@ -49,7 +49,7 @@ impl CheckedFile {
         read: ReadFile<'_>,
         pause: Pause<'_>,
     ) -> Result<Self, Box<Faulty>> {
-        let (mut said, mut used, report) = (Checked::default(), UniqueNames::default(), Report::default());
+        let (mut said, mut used, report) = (Checked::default(), UniqueNames::default(), ProblemReport::default());
         let references = RefCell::new(BTreeMap::new());
         let noted: ReadFile<'_> = &|path| {
             let content = read(path)?;

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    arbitration::{Document, Newest, arbitrate},
+    arbitration::{ArbitratedDocument, Newest, arbitrate},
     checked_file::{CheckedFile, Faulty},
 };
 use crate::{
@@ -127,11 +127,15 @@ impl LoadCache {
                         refused.get(file).map_or(Newest::Sound(part), |problems| Newest::Refused(part, problems))
                     }
                 };
-                Some(Document { file, newest, kept: in_force.get(file).copied() })
+                Some(ArbitratedDocument { file, newest, kept: in_force.get(file).copied() })
             })
             .collect();
         let gone = kept.parts().filter(|part| !names.contains(&*part.file().name));
-        documents.extend(gone.map(|part| Document { file: &part.file().name, newest: Newest::Gone, kept: Some(part) }));
+        documents.extend(gone.map(|part| ArbitratedDocument {
+            file: &part.file().name,
+            newest: Newest::Gone,
+            kept: Some(part),
+        }));
         let problems = arbitrate(&documents);
         pause();
         let (mut parts, mut held) = (Vec::new(), Vec::new());

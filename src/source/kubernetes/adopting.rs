@@ -22,11 +22,11 @@ pub use self::{
 use super::objects::Kind;
 use crate::{
     adopt::{
-        Asked, Claims, Followed, Follower, LEADER, Lease, MOST_WEBHOOKS, Reason, Registered, Seen, Standing, Wanted,
-        WebhookKey, Wishes, lease_name, replica_lease, standings,
+        AdoptionScope, Asked, Claims, Followed, Follower, LEADER, Lease, MOST_WEBHOOKS, Reason, Registered,
+        SeenWebhook, WebhookKey, WebhookStanding, Wishes, lease_name, replica_lease, standings,
     },
     cel::Condition,
-    kube::{Client, KubeError, is_our_own},
+    kube::{KubeClient, KubeError, is_our_own},
     model::{FailurePolicy, Hook, HookType, registration::is_our_webhook},
     snapshot::{
         CALL_AT_ONCE, DISPATCH, ENTRY_STATES, SourceFile,
@@ -42,7 +42,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Adopt {
     /// Configurations to take over where no command applies to them.
-    pub wanted: Wanted,
+    pub wanted: AdoptionScope,
     /// The namespace of the leases.
     pub namespace: String,
     /// The name of this replica.
@@ -63,7 +63,7 @@ impl Adopt {
     ///
     /// # Errors
     /// [`KubeError`] of the list request.
-    pub async fn read_leases(&self, client: &Client) -> Result<Vec<Lease>, KubeError> {
+    pub async fn read_leases(&self, client: &KubeClient) -> Result<Vec<Lease>, KubeError> {
         Ok(client.list(&self.leases()).await?.items.iter().filter_map(Lease::of).collect())
     }
 
@@ -71,7 +71,12 @@ impl Adopt {
     ///
     /// # Errors
     /// [`KubeError`] of the write.
-    pub async fn write_lease(&self, client: &Client, holder: &str, claims: Option<&Claims>) -> Result<(), KubeError> {
+    pub async fn write_lease(
+        &self,
+        client: &KubeClient,
+        holder: &str,
+        claims: Option<&Claims>,
+    ) -> Result<(), KubeError> {
         let lease = replica_lease(holder, &micro_time(), claims);
         client.apply(&format!("{}/{}", self.leases(), lease_name(holder)), &lease).await
     }
@@ -80,7 +85,7 @@ impl Adopt {
     ///
     /// # Errors
     /// [`KubeError`] of the write.
-    pub async fn make_leader_lease(&self, client: &Client) -> Result<(), KubeError> {
+    pub async fn make_leader_lease(&self, client: &KubeClient) -> Result<(), KubeError> {
         let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": LEADER}});
         client.apply(&format!("{}/{LEADER}", self.leases()), &lease).await
     }
@@ -99,7 +104,7 @@ pub struct AdoptionView {
     /// The leases.
     pub leases: Vec<Lease>,
     /// The webhooks of others.
-    pub seen: Vec<Seen>,
+    pub seen: Vec<SeenWebhook>,
     /// Webhooks that this replica calls, and the announcement that it follows.
     pub followed: Followed,
     /// The registrations that lead to us.
@@ -159,7 +164,7 @@ impl Adopting {
         upkeep::due(&mut self.upkeep, adopt, lists, (contents, view))
     }
 
-    fn seen(&mut self, lists: &[(Kind, Vec<Value>)], adopt: &Adopt, wishes: &Wishes) -> Vec<Seen> {
+    fn seen(&mut self, lists: &[(Kind, Vec<Value>)], adopt: &Adopt, wishes: &Wishes) -> Vec<SeenWebhook> {
         let mut seen = Vec::new();
         let isolates = own::isolates(lists);
         let former = std::mem::take(&mut self.judged);
@@ -179,7 +184,7 @@ impl Adopting {
                 let wanted = if room { wishes.judge(&standing, &adopt.wanted) } else { Err(Reason::TooMany) };
                 let Verdict { unservable, objection, asks_authorizer } = verdict;
                 let in_flight = Duration::ZERO;
-                seen.push(Seen { standing, unservable, objection, wanted, asks_authorizer, guarded, in_flight });
+                seen.push(SeenWebhook { standing, unservable, objection, wanted, asks_authorizer, guarded, in_flight });
             }
             if hook_type == HookType::Mutating {
                 hold_back(&mut seen, items, &own);
@@ -207,7 +212,7 @@ fn is_ours(entry: &Value) -> bool {
 
 /// The webhooks of a configuration that are not those of a registration of Gatepost. A label alone makes none: whoever puts
 /// it on a configuration that is taken over would have nobody call its webhooks.
-fn of_others(hook_type: HookType, item: &Value) -> Vec<Standing> {
+fn of_others(hook_type: HookType, item: &Value) -> Vec<WebhookStanding> {
     let mut all = standings(hook_type, item);
     if is_our_own(item) {
         all.retain(|standing| !is_our_webhook(&standing.key.webhook));
@@ -216,7 +221,7 @@ fn of_others(hook_type: HookType, item: &Value) -> Vec<Standing> {
 }
 
 /// Webhook configurations as they are judged outside of a running sidecar: what could be taken, and what could not.
-pub fn judged(lists: &[(HookType, Vec<Value>)], adopt: &Adopt, wishes: &Wishes) -> Vec<Seen> {
+pub fn judged(lists: &[(HookType, Vec<Value>)], adopt: &Adopt, wishes: &Wishes) -> Vec<SeenWebhook> {
     let lists: Vec<_> = lists.iter().map(|(hook_type, items)| (Kind::of_type(*hook_type), items.clone())).collect();
     Adopting::default().seen(&lists, adopt, wishes)
 }
@@ -231,7 +236,7 @@ fn digest(parts: impl Iterator<Item = String>) -> [u8; 32] {
 }
 
 /// The webhook alone, as a document of ours.
-fn document(standing: &Standing) -> Value {
+fn document(standing: &WebhookStanding) -> Value {
     let WebhookKey { hook_type, configuration, .. } = &standing.key;
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": WebhookKey::kind(*hook_type),
@@ -239,7 +244,7 @@ fn document(standing: &Standing) -> Value {
     })
 }
 
-fn judge(standing: &Standing, (own, isolates): (&Own<'_>, bool), namespace: &str) -> Verdict {
+fn judge(standing: &WebhookStanding, (own, isolates): (&Own<'_>, bool), namespace: &str) -> Verdict {
     let not = |reason: Reason| Verdict { unservable: Some(reason), ..Verdict::default() };
     if is_our_webhook(&standing.key.webhook) {
         return not(Reason::NamedLikeOurs);
@@ -357,7 +362,7 @@ fn files(lists: &[(Kind, Vec<Value>)], asked: &[Asked]) -> Result<Vec<SourceFile
 /// the write may wait for our own verdict. The leader does not wait for this replica then, so it calls announced
 /// webhooks without a probe.
 pub(super) async fn leases(
-    client: &Client,
+    client: &KubeClient,
     adopt: &Adopt,
     (holder, registered): (&str, &mut bool),
 ) -> Result<Vec<Lease>, KubeError> {

@@ -11,14 +11,14 @@ use crate::{
 
 /// Objects of a cluster that are read as hooks. [`Kind::BreakGlass`] is read in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Objects {
+pub struct ObjectSelection {
     /// Our own kind.
     pub configurations: bool,
     /// Kubernetes' two.
     pub webhooks: bool,
 }
 
-impl Default for Objects {
+impl Default for ObjectSelection {
     /// Our own only. The apiserver calls the webhooks of the others by itself: read here too, they would be called
     /// twice.
     fn default() -> Self {
@@ -26,7 +26,7 @@ impl Default for Objects {
     }
 }
 
-impl Objects {
+impl ObjectSelection {
     /// Kinds to read, in order.
     pub(super) fn kinds(self) -> impl Iterator<Item = Kind> {
         let all = [
@@ -237,9 +237,9 @@ mod tests {
 
     #[test]
     fn break_glass_is_read_whatever_is_chosen() {
-        let webhooks = Objects { configurations: false, webhooks: true };
+        let webhooks = ObjectSelection { configurations: false, webhooks: true };
         let kinds: Vec<_> = webhooks.kinds().collect();
         assert_eq!(kinds, [Kind::Validating, Kind::Mutating, Kind::BreakGlass]);
-        assert_eq!(Objects::default().kinds().collect::<Vec<_>>(), [Kind::Configuration, Kind::BreakGlass]);
+        assert_eq!(ObjectSelection::default().kinds().collect::<Vec<_>>(), [Kind::Configuration, Kind::BreakGlass]);
     }
 }

@@ -13,7 +13,7 @@ use prometheus_client::{
 
 use crate::telemetry::{
     cells::{BUCKETS, Sums},
-    table::{BOUNDS_NANOS, Family, Kind},
+    table::{BOUNDS_NANOS, Family, MetricKind},
 };
 
 /// Writes the head of a family, then its samples. prometheus-client wants the name without unit and `_total`.
@@ -23,9 +23,9 @@ pub(super) fn family(
     samples: impl FnOnce(&mut MetricEncoder<'_>) -> fmt::Result,
 ) -> fmt::Result {
     let (kind, name) = match family.kind {
-        Kind::Counter => (MetricType::Counter, family.name.trim_end_matches("_total")),
-        Kind::Gauge => (MetricType::Gauge, family.name),
-        Kind::Histogram => (MetricType::Histogram, family.name),
+        MetricKind::Counter => (MetricType::Counter, family.name.trim_end_matches("_total")),
+        MetricKind::Gauge => (MetricType::Gauge, family.name),
+        MetricKind::Histogram => (MetricType::Histogram, family.name),
     };
     let unit = [Unit::Seconds, Unit::Bytes]
         .into_iter()

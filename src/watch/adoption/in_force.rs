@@ -80,7 +80,7 @@ mod tests {
     use crate::{
         adopt::Cause,
         hooks::Channel,
-        live::{Replacement, Rotation, Target},
+        live::{CallTarget, Replacement, Rotation},
         model::{HookType, Revision},
         snapshot::{ENTRY_STATES, SourceFile, load},
         telemetry::Metrics,
@@ -101,7 +101,7 @@ mod tests {
         let rotation =
             if probing { Rotation::Probing { since, last_failure: None } } else { Rotation::Active { since } };
         let live = LiveHook {
-            target: Target::new(Arc::clone(&hook), channel),
+            target: CallTarget::new(Arc::clone(&hook), channel),
             rotation,
             replacing: moves.then_some(replacing),
             overdue: None,

@@ -11,7 +11,7 @@ use tokio::{task::JoinSet, time::Instant};
 
 use crate::{
     adopt::{Reason, WebhookKey},
-    kube::Client,
+    kube::KubeClient,
     telemetry::Audit,
 };
 
@@ -36,7 +36,7 @@ impl Recorder {
     }
 
     /// Records that a webhook was taken over or, with a reason, given back; without a client, there is no Event.
-    pub(super) fn record(&mut self, client: Option<&Client>, key: &WebhookKey, reason: Option<&Reason>, uid: &str) {
+    pub(super) fn record(&mut self, client: Option<&KubeClient>, key: &WebhookKey, reason: Option<&Reason>, uid: &str) {
         let text = reason.map(ToString::to_string);
         let (webhook, replica) = (key.to_string(), &self.replica);
         if self.audit.enabled() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
-use crate::kube::{Access, Client, Connection, KubeError};
+use crate::kube::{KubeAccess, KubeClient, KubeError, ReloadingClient};
 
 /// Time for which an answer is cached.
 const HOLDS: Duration = Duration::from_secs(15);
@@ -18,7 +18,7 @@ const CLUSTER: &str = "/api/v1/namespaces/kube-system?resourceVersion=0";
 /// The cluster whose authorizer is asked, and what we may do there.
 #[derive(Debug)]
 pub(super) struct Rights {
-    connection: Connection,
+    connection: ReloadingClient,
     /// Cached answer and its time: access reviews may be made, or the reason why not.
     reviews: Option<(Instant, Result<(), String>)>,
     /// Its uid.
@@ -30,8 +30,8 @@ impl Rights {
     ///
     /// # Errors
     /// Address or credentials that cannot be read.
-    pub(super) async fn new(access: Access) -> Result<Self, KubeError> {
-        Ok(Self { connection: Connection::new(access).await?, reviews: None, cluster: None })
+    pub(super) async fn new(access: KubeAccess) -> Result<Self, KubeError> {
+        Ok(Self { connection: ReloadingClient::new(access).await?, reviews: None, cluster: None })
     }
 
     /// Reason why no access reviews can be made; asked again every [`HOLDS`]. Where that fails, the former answer
@@ -73,7 +73,7 @@ impl Rights {
         let attributes = json!({"group": "authorization.k8s.io", "resource": "subjectaccessreviews", "verb": "create"});
         let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": attributes}});
-        let client: Client = self.connection.client().await?;
+        let client: KubeClient = self.connection.client().await?;
         client.create(SELF_REVIEW, &review).await
     }
 }

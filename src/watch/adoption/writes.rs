@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::{
     adopt::{Guard, WebhookKey, Write, applied, fenced, guard},
-    kube::{Client, KubeError},
+    kube::{KubeClient, KubeError},
     source::kubernetes::adopting::{Due, remove},
 };
 
@@ -20,7 +20,7 @@ pub(super) enum Written {
 }
 
 /// Writes one configuration.
-pub(super) async fn write(client: &Client, write: &Write) -> Result<Written, KubeError> {
+pub(super) async fn write(client: &KubeClient, write: &Write) -> Result<Written, KubeError> {
     let carry: Vec<_> = write.carry.iter().map(|(webhook, expression)| (webhook.as_str(), *expression)).collect();
     let (uid, version) = (&*write.read.0, &*write.read.1);
     let document = match write.fenced.is_empty() {
@@ -53,7 +53,7 @@ pub(super) async fn write(client: &Client, write: &Write) -> Result<Written, Kub
 ///
 /// # Errors
 /// [`KubeError`] of the write; a conflict, or a registration that is gone, is none.
-pub async fn hold(client: &Client, Guard { registered, on }: &Guard) -> Result<(), KubeError> {
+pub async fn hold(client: &KubeClient, Guard { registered, on }: &Guard) -> Result<(), KubeError> {
     let (hook_type, (uid, version)) = (registered.hook_type, &registered.read);
     let document = guard(hook_type, &registered.name, (uid, version), *on);
     let kind = WebhookKey::resource(hook_type);
@@ -65,7 +65,10 @@ pub async fn hold(client: &Client, Guard { registered, on }: &Guard) -> Result<(
 }
 
 /// Gives a registration of ours other webhooks, where nobody has changed it since it was read.
-pub(super) async fn bring_up_to_date(client: &Client, Due { registered, webhooks, .. }: &Due) -> Result<(), KubeError> {
+pub(super) async fn bring_up_to_date(
+    client: &KubeClient,
+    Due { registered, webhooks, .. }: &Due,
+) -> Result<(), KubeError> {
     let (uid, version) = &registered.read;
     let patch = json!({"metadata": {"uid": uid, "resourceVersion": version}, "webhooks": webhooks});
     let kind = WebhookKey::resource(registered.hook_type);

@@ -10,11 +10,11 @@ use super::{
 };
 use crate::{
     initialize::{
-        built_in::{self, Facts},
+        built_in::{self, TemplateFacts},
         label::{State, step::touches_reserved},
     },
     kube::KubeError,
-    live::hub::{Answered, Made, Unanswered},
+    live::hub::{Answered, Made, TaskFailure},
     memory::Purpose,
     model::{BuiltIn, FailurePolicy, Initializer, Labels, StatusCause, StatusInfo},
     offload,
@@ -119,7 +119,7 @@ impl Turn {
         let (namespace, name) = (self.stored.namespace.clone(), self.stored.name.clone());
         let adding = offload::run(2 * text.len(), move || {
             let namespace_labels = labels.as_deref();
-            let facts = Facts { namespace: &namespace, name: &name, user: &user, namespace_labels };
+            let facts = TemplateFacts { namespace: &namespace, name: &name, user: &user, namespace_labels };
             built_in::patch(&additions, text.as_bytes(), facts)
         });
         let patch = adding.await.map_err(Failure::Unable)?;
@@ -147,10 +147,10 @@ impl Turn {
         let message = writing.await.map_err(Failure::Unable)?;
         let hub = self.engine.current.hub();
         let (answered, _room) = hub.ask(&one.name, message, until).await.map_err(|why| match why {
-            Unanswered::Late => Failure::Late,
-            Unanswered::Vacant(_) => Failure::Vacant,
-            Unanswered::Full | Unanswered::NoRoom => Failure::NoRoom,
-            Unanswered::Unusable(why) => Failure::Unable(why.to_owned()),
+            TaskFailure::Late => Failure::Late,
+            TaskFailure::Vacant(_) => Failure::Vacant,
+            TaskFailure::Full | TaskFailure::NoRoom => Failure::NoRoom,
+            TaskFailure::Unusable(why) => Failure::Unable(why.to_owned()),
         })?;
         let Made { patch, adds } = match answered {
             Answered::Failed(status) => return Err(Failure::Rejected(status)),

@@ -21,7 +21,7 @@ use crate::{
     initialize::{
         Controller, ReadRepair, Unfinished,
         controller::{HeadIndex, OverdueObject},
-        unfinished::{Correction, Remedy, StoredEvent, StoredObject},
+        unfinished::{Correction, CorrectiveAction, StoredEvent, StoredObject},
     },
     live::Current,
     memory::Reservation,
@@ -112,7 +112,7 @@ impl Agenda {
                     if let Some(entry) = self.objects.get(&uid).filter(|_| is_old) {
                         let head = entry.object.list.head().unwrap_or_default().into();
                         let object = Arc::clone(&entry.object);
-                        self.correct(Correction { object, remedy: Remedy::RemoveHead(head) }, CORRECTIONS);
+                        self.correct(Correction { object, remedy: CorrectiveAction::RemoveHead(head) }, CORRECTIONS);
                     }
                 }
             }

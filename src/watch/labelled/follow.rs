@@ -16,7 +16,7 @@ use crate::{
         label::{Marks, PENDING, SELECTOR, STATE, Standing},
         unfinished::StoredObject,
     },
-    kube::{Client, Event, KubeError, created},
+    kube::{KubeClient, KubeError, WatchedChange, created},
 };
 
 /// Requested duration of one watch.
@@ -55,7 +55,7 @@ pub(super) enum News {
 
 /// Follows a resource until dropped.
 pub(super) async fn follow(
-    clients: watch::Receiver<Client>,
+    clients: watch::Receiver<KubeClient>,
     (group, resource): (Box<str>, Box<str>),
     news: mpsc::Sender<News>,
 ) {
@@ -84,7 +84,7 @@ pub(super) async fn follow(
 }
 
 async fn list_and_watch(
-    client: &Client,
+    client: &KubeClient,
     resource: &Arc<ServedResource>,
     news: &mpsc::Sender<News>,
     logged: &mut Option<KubeError>,
@@ -105,22 +105,22 @@ async fn list_and_watch(
             // An apiserver that is gone without a word must not be waited for.
             let Ok(change) = timeout(WATCH + PAUSES.1, changes.next()).await else { break };
             let (object, event) = match change? {
-                Some(Event::Changed(object)) => {
+                Some(WatchedChange::Changed(object)) => {
                     let event = match seen(resource, &object) {
                         Some((object, _)) => Some(News::Changed(Arc::clone(resource), Box::new(object))),
                         None => uid(&object).map(News::Gone),
                     };
                     (object, event)
                 }
-                Some(Event::Gone(object)) => {
+                Some(WatchedChange::Gone(object)) => {
                     let event = uid(&object).map(News::Gone);
                     (object, event)
                 }
-                Some(Event::Bookmark(at)) => {
+                Some(WatchedChange::Bookmark(at)) => {
                     revision = at;
                     continue;
                 }
-                Some(Event::Expired) => return Ok(()),
+                Some(WatchedChange::Expired) => return Ok(()),
                 None => break,
             };
             if let Some(at) = object.pointer("/metadata/resourceVersion").and_then(Value::as_str) {
@@ -139,7 +139,7 @@ async fn list_and_watch(
 /// Lists the marked objects, a page at a time, so that no more than one is held. The revision that they are of; `None` where
 /// it has expired meanwhile, and the list is to be begun anew.
 async fn list(
-    client: &Client,
+    client: &KubeClient,
     resource: &Arc<ServedResource>,
     news: &mpsc::Sender<News>,
 ) -> Result<Option<String>, KubeError> {

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::{
     adopt::LIVE,
-    kube::{Client, KubeError},
+    kube::{KubeClient, KubeError},
     source::kubernetes::adopting::micro_time,
 };
 
@@ -41,7 +41,7 @@ impl Leadership {
     ///
     /// # Errors
     /// Why that cannot be found out.
-    pub(super) async fn hold(&mut self, client: &Client) -> Result<bool, KubeError> {
+    pub(super) async fn hold(&mut self, client: &KubeClient) -> Result<bool, KubeError> {
         let spec = json!({
             "holderIdentity": self.holder, "renewTime": micro_time(), "leaseDurationSeconds": LIVE.as_secs(),
         });
@@ -80,7 +80,7 @@ impl Leadership {
     }
 
     /// Gives the lease back, where this replica holds it.
-    pub(super) async fn leave(&mut self, client: &Client) -> Result<(), KubeError> {
+    pub(super) async fn leave(&mut self, client: &KubeClient) -> Result<(), KubeError> {
         let Some(lease) = client.find(&self.leases, NAME).await? else { return Ok(()) };
         let text = |pointer: &str| lease.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         if text("/spec/holderIdentity") != self.holder {

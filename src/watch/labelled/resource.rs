@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::kube::{Client, KubeError};
+use crate::kube::{KubeClient, KubeError};
 
 /// A resource in the version that its apiserver prefers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ impl ServedResource {
     ///
     /// # Errors
     /// Why the apiserver does not say.
-    pub(super) async fn find(client: &Client, group: &str, resource: &str) -> Result<Option<Self>, KubeError> {
+    pub(super) async fn find(client: &KubeClient, group: &str, resource: &str) -> Result<Option<Self>, KubeError> {
         for version in versions(client, group).await? {
             let document = client.get(&base(group, &version)).await?;
             let resources = document["resources"].as_array().into_iter().flatten();
@@ -63,7 +63,7 @@ fn base(group: &str, version: &str) -> String {
 }
 
 /// Versions of a group, the preferred one first.
-async fn versions(client: &Client, group: &str) -> Result<Vec<String>, KubeError> {
+async fn versions(client: &KubeClient, group: &str) -> Result<Vec<String>, KubeError> {
     if group.is_empty() {
         return Ok(vec!["v1".to_owned()]);
     }

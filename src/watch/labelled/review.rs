@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use super::resource::ServedResource;
 use crate::{
     initialize::{label::State, unfinished::StoredObject},
-    live::hub::Message,
+    live::hub::TaskMessage,
     memory::Reservation,
     model::Labels,
     wire::{
@@ -47,7 +47,12 @@ pub(super) fn of(resource: &ServedResource, stored: &StoredObject, state: &State
 ///
 /// # Errors
 /// It cannot be written so.
-pub(super) fn message(name: &str, review: String, labels: &Labels, mut room: Reservation) -> Result<Message, String> {
+pub(super) fn message(
+    name: &str,
+    review: String,
+    labels: &Labels,
+    mut room: Reservation,
+) -> Result<TaskMessage, String> {
     let review = json_view::view(review.into()).map_err(|error| error.to_string())?;
     let framed = Encodings::of(&review).get(HookEncoding::Grpc).map_err(|failure| failure.to_string())?;
     let review: Bytes = framed.copy_of(FRAME_HEAD..framed.len());
@@ -58,5 +63,5 @@ pub(super) fn message(name: &str, review: String, labels: &Labels, mut room: Res
     room.shrink_to(review.len());
     // Names have no zero byte.
     let digest = Sha256::new().chain_update(name).chain_update([0_u8]).chain_update(&review).finalize().into();
-    Ok(Message { review, namespace_labels, digest, room })
+    Ok(TaskMessage { review, namespace_labels, digest, room })
 }

@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{
     initialize::{
-        label::{Phase, Standing, State, Step},
-        unfinished::{Correction, HeadRule, Remedy, StoredObject},
+        label::{LabelPhase, MarksStep, Standing, State},
+        unfinished::{Correction, CorrectiveAction, HeadRule, StoredObject},
     },
     kube::KubeError,
     live::Generation,
@@ -77,10 +77,10 @@ impl Turn {
         };
         let state = match read.marks.standing() {
             Standing::Visible => return Ok(Some(Ended::Settled)),
-            Standing::Lost => return self.write(&read, Step::Uncovers, Vec::new()).await.map(Written::settled),
+            Standing::Lost => return self.write(&read, MarksStep::Uncovers, Vec::new()).await.map(Written::settled),
             Standing::Unfinished(state) => state,
         };
-        if state.phase() == Phase::Failed {
+        if state.phase() == LabelPhase::Failed {
             return self.delete().await.map(Some);
         }
         // The time that its head has is that of another one: the watch tells of the change.
@@ -114,7 +114,7 @@ impl Turn {
                     true => InitializerOutcome::Unchanged,
                     false => InitializerOutcome::Changed,
                 };
-                match self.write(&read, Step::to(&after), changes).await? {
+                match self.write(&read, MarksStep::to(&after), changes).await? {
                     Written::Done => {
                         head.record(outcome, began);
                         return Ok(Some(Ended::Settled));
@@ -155,10 +155,14 @@ impl Turn {
             _ => return Ok(Ended::Settled),
         };
         let ended = match remedy {
-            Remedy::RemoveHead(head) => self.pass_over(&read, &state, &head).await?.map(|(ended, _)| ended),
-            Remedy::Fail(status) if state.phase() == Phase::Pending => self.fail(&read, &state.failed(*status)).await?,
-            Remedy::Fail(_) | Remedy::Delete if state.phase() == Phase::Failed => Some(self.delete().await?),
-            Remedy::Fail(_) | Remedy::Delete => Some(Ended::Settled),
+            CorrectiveAction::RemoveHead(head) => self.pass_over(&read, &state, &head).await?.map(|(ended, _)| ended),
+            CorrectiveAction::Fail(status) if state.phase() == LabelPhase::Pending => {
+                self.fail(&read, &state.failed(*status)).await?
+            }
+            CorrectiveAction::Fail(_) | CorrectiveAction::Delete if state.phase() == LabelPhase::Failed => {
+                Some(self.delete().await?)
+            }
+            CorrectiveAction::Fail(_) | CorrectiveAction::Delete => Some(Ended::Settled),
         };
         Ok(ended.unwrap_or(Ended::Settled))
     }
@@ -172,7 +176,7 @@ impl Turn {
     ) -> Result<Option<(Ended, InitializerOutcome)>, KubeError> {
         let passed = |ended| (ended, InitializerOutcome::FailedOpen);
         let Ok(after) = state.done(head, Vec::new()) else { return Ok(Some(passed(Ended::Settled))) };
-        match self.write(read, Step::to(&after), Vec::new()).await? {
+        match self.write(read, MarksStep::to(&after), Vec::new()).await? {
             Written::Refused(why, _) => {
                 let why = format!("the apiserver does not take the object any more: {why}");
                 let result = Failure::Unable(why).result(head, FailurePolicy::Fail).unwrap_or_default();
@@ -186,7 +190,7 @@ impl Turn {
     /// Says that the object has failed, so that whoever watches it sees why, and deletes it. Where even that cannot be said
     /// it is deleted.
     async fn fail(&self, read: &Read, failed: &State) -> Result<Option<Ended>, KubeError> {
-        match self.write(read, Step::to(failed), Vec::new()).await? {
+        match self.write(read, MarksStep::to(failed), Vec::new()).await? {
             Written::Done | Written::Refused(..) => self.delete().await.map(Some),
             Written::Outdated => Ok(None),
         }

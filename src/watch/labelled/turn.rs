@@ -9,10 +9,10 @@ use tokio::sync::Semaphore;
 use super::{follow::marks, resource::ServedResource};
 use crate::{
     initialize::{
-        label::{Marks, Step, Target},
+        label::{Marks, MarksStep, Target},
         unfinished::StoredObject,
     },
-    kube::{Client, KubeError, RawAnswer, object_path},
+    kube::{KubeClient, KubeError, RawAnswer, object_path},
     live::{Current, Namespaces},
     memory::{MemoryBudget, Purpose, Reservation},
     offload,
@@ -46,7 +46,7 @@ impl Engine {
 #[derive(Debug)]
 pub(super) struct Turn {
     pub(super) engine: Arc<Engine>,
-    pub(super) client: Client,
+    pub(super) client: KubeClient,
     pub(super) resource: Arc<ServedResource>,
     pub(super) stored: Arc<StoredObject>,
     /// Since when its head is its head, as far as is known here.
@@ -147,7 +147,12 @@ impl Turn {
     }
 
     /// Writes a step, and what an initializer changes at the same time.
-    pub(super) async fn write(&self, read: &Read, step: Step<'_>, changes: Vec<Value>) -> Result<Written, KubeError> {
+    pub(super) async fn write(
+        &self,
+        read: &Read,
+        step: MarksStep<'_>,
+        changes: Vec<Value>,
+    ) -> Result<Written, KubeError> {
         let target = Target { uid: &self.stored.uid, resource_version: &read.version, marks: &read.marks };
         let marks_alone = changes.is_empty();
         let patch = match step.patch(target, changes) {

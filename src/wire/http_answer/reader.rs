@@ -19,7 +19,7 @@ use super::{
     string::{set, string},
 };
 use crate::wire::{
-    json::{Cursor, ReadError},
+    json::{Cursor, JsonReadError},
     pb::k8s::io::{api::admission::v1::AdmissionResponse, apimachinery::pkg::apis::meta::v1::Status},
 };
 
@@ -32,9 +32,9 @@ pub(super) struct AnswerFields {
     pub(super) stated: TypeMeta,
     pub(super) response: Option<AdmissionResponse>,
     /// The seeds' contract has it here; in Kubernetes' it means nothing.
-    pub(super) status: Result<Option<Status>, ReadError>,
+    pub(super) status: Result<Option<Status>, JsonReadError>,
     /// Fault of the request that an answer may repeat.
-    pub(super) request: Result<(), ReadError>,
+    pub(super) request: Result<(), JsonReadError>,
 }
 
 /// A group and version, and a kind, as written.
@@ -45,13 +45,13 @@ pub(super) struct TypeMeta {
 }
 
 /// Reads an AdmissionReview with its answer.
-pub(super) fn read(text: &str) -> Result<AnswerFields, ReadError> {
+pub(super) fn read(text: &str) -> Result<AnswerFields, JsonReadError> {
     let mut cursor = Cursor::new(text);
     let (mut declared, mut stated) = (TypeMeta::default(), TypeMeta::default());
     let (mut response, mut seeds_status) = (None, Ok(None));
     let mut request = Ok(());
     if !cursor.object("the answer")? {
-        return Err(ReadError::Type { field: "the answer", wanted: "an object" });
+        return Err(JsonReadError::Type { field: "the answer", wanted: "an object" });
     }
     while let Some(key) = cursor.key()? {
         match &*key.plain() {
@@ -143,7 +143,7 @@ impl From<Response> for AdmissionResponse {
     }
 }
 
-fn read_response(cursor: &mut Cursor<'_>, into: &mut Option<Response>) -> Result<(), ReadError> {
+fn read_response(cursor: &mut Cursor<'_>, into: &mut Option<Response>) -> Result<(), JsonReadError> {
     if !cursor.object("response")? {
         *into = None;
         return Ok(());
@@ -176,7 +176,7 @@ fn read_response(cursor: &mut Cursor<'_>, into: &mut Option<Response>) -> Result
 }
 
 /// Bytes: in base64, or as an array of numbers.
-fn patch(cursor: &mut Cursor<'_>, into: &mut Option<Slice<u8>>) -> Result<(), ReadError> {
+fn patch(cursor: &mut Cursor<'_>, into: &mut Option<Slice<u8>>) -> Result<(), JsonReadError> {
     const FIELD: &str = "response.patch";
     if cursor.is_at_array() {
         return into.get_or_insert_default().read(cursor, FIELD, |cursor, byte| {
@@ -187,7 +187,7 @@ fn patch(cursor: &mut Cursor<'_>, into: &mut Option<Slice<u8>>) -> Result<(), Re
     *into = match string(cursor, FIELD)? {
         None => None,
         Some(text) => {
-            let bytes = unbase64(text).ok_or(ReadError::Type { field: FIELD, wanted: "base64" })?;
+            let bytes = unbase64(text).ok_or(JsonReadError::Type { field: FIELD, wanted: "base64" })?;
             Some(Slice::of(bytes))
         }
     };

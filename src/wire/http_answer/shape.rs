@@ -3,7 +3,7 @@
 //! Nothing of it is used. But kube-apiserver decodes it, and an answer whose request has a field of another type is
 //! none.
 
-use crate::wire::json::{Cursor, ReadError};
+use crate::wire::json::{Cursor, JsonReadError};
 
 /// Type of a value. `null` is of every type, as in Go's decoder.
 enum Shape {
@@ -43,15 +43,17 @@ const REQUEST: Shape = Fields(&[
 ]);
 
 /// Checks the request that comes next.
-pub(super) fn request(cursor: &mut Cursor<'_>) -> Result<(), ReadError> {
+pub(super) fn request(cursor: &mut Cursor<'_>) -> Result<(), JsonReadError> {
     REQUEST.check(cursor).map_err(|error| match error {
-        ReadError::Type { .. } => ReadError::Type { field: "request", wanted: "of the types that a request has" },
+        JsonReadError::Type { .. } => {
+            JsonReadError::Type { field: "request", wanted: "of the types that a request has" }
+        }
         error => error,
     })
 }
 
 impl Shape {
-    fn check(&self, cursor: &mut Cursor<'_>) -> Result<(), ReadError> {
+    fn check(&self, cursor: &mut Cursor<'_>) -> Result<(), JsonReadError> {
         const FIELD: &str = "request";
         match self {
             Text => cursor.string(FIELD).map(drop),

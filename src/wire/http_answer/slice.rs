@@ -1,6 +1,6 @@
 //! Slice: a list as Go's decoder fills it.
 
-use crate::wire::json::{Cursor, ReadError};
+use crate::wire::json::{Cursor, JsonReadError};
 
 /// A list as Go's decoder fills it: into the elements that a former list of the same key has left, also those behind
 /// its end. An empty list, and `null`, begin anew.
@@ -28,8 +28,8 @@ impl<T: Default> Slice<T> {
         &mut self,
         cursor: &mut Cursor<'_>,
         field: &'static str,
-        mut element: impl FnMut(&mut Cursor<'_>, &mut T) -> Result<(), ReadError>,
-    ) -> Result<(), ReadError> {
+        mut element: impl FnMut(&mut Cursor<'_>, &mut T) -> Result<(), JsonReadError>,
+    ) -> Result<(), JsonReadError> {
         self.len = 0;
         if cursor.array(field)? {
             while cursor.item()? {

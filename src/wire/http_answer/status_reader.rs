@@ -2,7 +2,7 @@
 
 use super::{slice::Slice, string::set};
 use crate::wire::{
-    json::{Cursor, ReadError},
+    json::{Cursor, JsonReadError},
     pb::k8s::io::apimachinery::pkg::apis::meta::v1::{ListMeta, Status, StatusCause, StatusDetails},
 };
 
@@ -36,7 +36,7 @@ pub(super) fn status(
     cursor: &mut Cursor<'_>,
     field: &'static str,
     into: &mut Option<StatusText>,
-) -> Result<(), ReadError> {
+) -> Result<(), JsonReadError> {
     if !cursor.object(field)? {
         *into = None;
         return Ok(());
@@ -60,7 +60,7 @@ pub(super) fn status(
 }
 
 /// No pointer in Go: `null` changes nothing.
-fn metadata(cursor: &mut Cursor<'_>, into: &mut ListMeta) -> Result<(), ReadError> {
+fn metadata(cursor: &mut Cursor<'_>, into: &mut ListMeta) -> Result<(), JsonReadError> {
     if !cursor.object("status.metadata")? {
         return Ok(());
     }
@@ -80,7 +80,7 @@ fn metadata(cursor: &mut Cursor<'_>, into: &mut ListMeta) -> Result<(), ReadErro
     Ok(())
 }
 
-fn details(cursor: &mut Cursor<'_>, into: &mut Option<Details>) -> Result<(), ReadError> {
+fn details(cursor: &mut Cursor<'_>, into: &mut Option<Details>) -> Result<(), JsonReadError> {
     if !cursor.object("status.details")? {
         *into = None;
         return Ok(());
@@ -103,7 +103,7 @@ fn details(cursor: &mut Cursor<'_>, into: &mut Option<Details>) -> Result<(), Re
     Ok(())
 }
 
-fn cause(cursor: &mut Cursor<'_>, into: &mut StatusCause) -> Result<(), ReadError> {
+fn cause(cursor: &mut Cursor<'_>, into: &mut StatusCause) -> Result<(), JsonReadError> {
     if !cursor.object("status.details.causes")? {
         return Ok(());
     }

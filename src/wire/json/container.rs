@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Cursor, JsonError, Text, cursor::ReadError};
+use super::{Cursor, JsonError, JsonText, cursor::JsonReadError};
 
 /// Calls `each` for every key of the object that begins at `at`, in order: where the key begins, what it says, and
 /// where its value begins. Says where the object ends.
@@ -51,7 +51,7 @@ pub fn items(text: &str, at: usize, mut each: impl FnMut(usize)) -> Result<usize
 /// # Errors
 /// [`JsonError`]: there is no valid string.
 pub fn string(text: &str, at: usize) -> Result<Cow<'_, str>, JsonError> {
-    Text::read(text, at).map(|(string, _)| string.plain())
+    JsonText::read(text, at).map(|(string, _)| string.plain())
 }
 
 /// The number or word that begins at `at`.
@@ -62,9 +62,9 @@ pub fn scalar(text: &str, at: usize) -> Result<&str, JsonError> {
     super::number::scalar(text.as_bytes(), at).map(|end| &text[at..end])
 }
 
-fn located(at: usize, read: impl FnOnce() -> Result<usize, ReadError>) -> Result<usize, JsonError> {
+fn located(at: usize, read: impl FnOnce() -> Result<usize, JsonReadError>) -> Result<usize, JsonError> {
     read().map_err(|error| match error {
-        ReadError::Json(error) => JsonError { at: at + error.at, ..error },
-        ReadError::Type { .. } => JsonError::new(at, "this is no container"),
+        JsonReadError::Json(error) => JsonError { at: at + error.at, ..error },
+        JsonReadError::Type { .. } => JsonError::new(at, "this is no container"),
     })
 }

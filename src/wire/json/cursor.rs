@@ -2,11 +2,11 @@
 
 use std::{ops::Range, str::FromStr};
 
-use super::{JsonError, Text, nesting::Nesting, number, past_blanks, skip};
+use super::{JsonError, JsonText, nesting::Nesting, number, past_blanks, skip};
 
 /// Reason why a text cannot be read as the type wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ReadError {
+pub(crate) enum JsonReadError {
     /// It is not JSON at all.
     #[error("not JSON at {0}")]
     Json(#[from] JsonError),
@@ -39,22 +39,22 @@ impl<'a> Cursor<'a> {
     }
 
     /// Enters an object; false where there is `null`.
-    pub(crate) fn object(&mut self, field: &'static str) -> Result<bool, ReadError> {
+    pub(crate) fn object(&mut self, field: &'static str) -> Result<bool, JsonReadError> {
         self.enter(b'{', field, "an object")
     }
 
     /// Enters an array; false where there is `null`.
-    pub(crate) fn array(&mut self, field: &'static str) -> Result<bool, ReadError> {
+    pub(crate) fn array(&mut self, field: &'static str) -> Result<bool, JsonReadError> {
         self.enter(b'[', field, "an array")
     }
 
     /// The next key of the object entered, its value to be read next; `None` behind the object.
-    pub(crate) fn key(&mut self) -> Result<Option<Text<'a>>, ReadError> {
+    pub(crate) fn key(&mut self) -> Result<Option<JsonText<'a>>, JsonReadError> {
         Ok(self.placed_key()?.map(|(_, key)| key))
     }
 
     /// As [`Cursor::key`], with where the key stands, quotes included.
-    pub(crate) fn placed_key(&mut self) -> Result<Option<(Range<usize>, Text<'a>)>, ReadError> {
+    pub(crate) fn placed_key(&mut self) -> Result<Option<(Range<usize>, JsonText<'a>)>, JsonReadError> {
         if !self.more(b'}', "expected `,` or `}`")? {
             return Ok(None);
         }
@@ -62,7 +62,7 @@ impl<'a> Cursor<'a> {
             return Err(self.error("expected a key").into());
         }
         let start = self.at;
-        let (key, end) = Text::read(self.text, start)?;
+        let (key, end) = JsonText::read(self.text, start)?;
         self.go_to(end);
         if self.peek() != Some(b':') {
             return Err(self.error("expected `:`").into());
@@ -72,22 +72,22 @@ impl<'a> Cursor<'a> {
     }
 
     /// True before the next item of the array entered, false behind the array.
-    pub(crate) fn item(&mut self) -> Result<bool, ReadError> {
+    pub(crate) fn item(&mut self) -> Result<bool, JsonReadError> {
         self.more(b']', "expected `,` or `]`")
     }
 
     /// Reads a string.
-    pub(crate) fn string(&mut self, field: &'static str) -> Result<Option<Text<'a>>, ReadError> {
+    pub(crate) fn string(&mut self, field: &'static str) -> Result<Option<JsonText<'a>>, JsonReadError> {
         if self.peek() != Some(b'"') {
             return self.null_or(field, "a string");
         }
-        let (string, end) = Text::read(self.text, self.at)?;
+        let (string, end) = JsonText::read(self.text, self.at)?;
         self.go_to(end);
         Ok(Some(string))
     }
 
     /// Reads `true` or `false`.
-    pub(crate) fn boolean(&mut self, field: &'static str) -> Result<Option<bool>, ReadError> {
+    pub(crate) fn boolean(&mut self, field: &'static str) -> Result<Option<bool>, JsonReadError> {
         let Some(b't' | b'f') = self.peek() else { return self.null_or(field, "a boolean") };
         let end = number::scalar(self.text.as_bytes(), self.at)?;
         let yes = self.peek() == Some(b't');
@@ -96,25 +96,25 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads an integer of 32 bits.
-    pub(crate) fn integer(&mut self, field: &'static str) -> Result<Option<i32>, ReadError> {
+    pub(crate) fn integer(&mut self, field: &'static str) -> Result<Option<i32>, JsonReadError> {
         self.whole(field, "an integer of 32 bits")
     }
 
     /// Reads an integer of 64 bits.
-    pub(crate) fn long_integer(&mut self, field: &'static str) -> Result<Option<i64>, ReadError> {
+    pub(crate) fn long_integer(&mut self, field: &'static str) -> Result<Option<i64>, JsonReadError> {
         self.whole(field, "an integer of 64 bits")
     }
 
     /// Reads an integer from 0 to 255.
-    pub(crate) fn byte(&mut self, field: &'static str) -> Result<Option<u8>, ReadError> {
+    pub(crate) fn byte(&mut self, field: &'static str) -> Result<Option<u8>, JsonReadError> {
         self.whole(field, "integers from 0 to 255")
     }
 
     /// Reads a number without a fraction or an exponent.
-    fn whole<T: FromStr>(&mut self, field: &'static str, wanted: &'static str) -> Result<Option<T>, ReadError> {
+    fn whole<T: FromStr>(&mut self, field: &'static str, wanted: &'static str) -> Result<Option<T>, JsonReadError> {
         let Some(b'-' | b'0'..=b'9') = self.peek() else { return self.null_or(field, wanted) };
         let end = number::scalar(self.text.as_bytes(), self.at)?;
-        let value = self.text[self.at..end].parse().map_err(|_| ReadError::Type { field, wanted })?;
+        let value = self.text[self.at..end].parse().map_err(|_| JsonReadError::Type { field, wanted })?;
         self.go_to(end);
         Ok(Some(value))
     }
@@ -125,7 +125,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Range of the object that comes next; its inside is not read.
-    pub(crate) fn place_of_object(&mut self, field: &'static str) -> Result<Option<Range<usize>>, ReadError> {
+    pub(crate) fn place_of_object(&mut self, field: &'static str) -> Result<Option<Range<usize>>, JsonReadError> {
         if self.peek() == Some(b'{') { self.place().map(Some) } else { self.null_or(field, "an object") }
     }
 
@@ -134,7 +134,7 @@ impl<'a> Cursor<'a> {
         &mut self,
         field: &'static str,
         nesting: &mut impl Nesting,
-    ) -> Result<Option<Range<usize>>, ReadError> {
+    ) -> Result<Option<Range<usize>>, JsonReadError> {
         if self.peek() != Some(b'{') {
             return self.null_or(field, "an object");
         }
@@ -144,12 +144,12 @@ impl<'a> Cursor<'a> {
     }
 
     /// Passes by a value of any type.
-    pub(crate) fn skip(&mut self) -> Result<(), ReadError> {
+    pub(crate) fn skip(&mut self) -> Result<(), JsonReadError> {
         self.place().map(|_| ())
     }
 
     /// The same; `nesting` sees the objects and arrays on the way.
-    pub(crate) fn skip_noting(&mut self, nesting: &mut impl Nesting) -> Result<(), ReadError> {
+    pub(crate) fn skip_noting(&mut self, nesting: &mut impl Nesting) -> Result<(), JsonReadError> {
         let end = skip::noting(self.text, self.at, self.depth, nesting)?;
         self.go_to(end);
         Ok(())
@@ -161,7 +161,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Range of the next value, of any type; its inside is not read.
-    pub(crate) fn place(&mut self) -> Result<Range<usize>, ReadError> {
+    pub(crate) fn place(&mut self) -> Result<Range<usize>, JsonReadError> {
         let start = self.at;
         let end = skip::within(self.text, start, self.depth)?;
         self.go_to(end);
@@ -179,14 +179,14 @@ impl<'a> Cursor<'a> {
     }
 
     /// Nothing else may follow.
-    pub(crate) fn end(&self) -> Result<(), ReadError> {
+    pub(crate) fn end(&self) -> Result<(), JsonReadError> {
         match self.peek() {
             None => Ok(()),
             Some(_) => Err(self.error("there is more after the value").into()),
         }
     }
 
-    fn enter(&mut self, bracket: u8, field: &'static str, wanted: &'static str) -> Result<bool, ReadError> {
+    fn enter(&mut self, bracket: u8, field: &'static str, wanted: &'static str) -> Result<bool, JsonReadError> {
         if self.peek() != Some(bracket) {
             return self.null_or::<()>(field, wanted).map(|_| false);
         }
@@ -198,7 +198,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// True before a key or item, false behind the closing bracket.
-    fn more(&mut self, bracket: u8, expected: &'static str) -> Result<bool, ReadError> {
+    fn more(&mut self, bracket: u8, expected: &'static str) -> Result<bool, JsonReadError> {
         let fresh = std::mem::take(&mut self.fresh);
         match self.peek() {
             Some(byte) if byte == bracket => {
@@ -215,14 +215,14 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    fn null_or<T>(&mut self, field: &'static str, wanted: &'static str) -> Result<Option<T>, ReadError> {
+    fn null_or<T>(&mut self, field: &'static str, wanted: &'static str) -> Result<Option<T>, JsonReadError> {
         if self.peek() == Some(b'n') {
             self.go_to(number::scalar(self.text.as_bytes(), self.at)?);
             return Ok(None);
         }
         // An error of syntax goes before one of type.
         self.skip()?;
-        Err(ReadError::Type { field, wanted })
+        Err(JsonReadError::Type { field, wanted })
     }
 
     fn peek(&self) -> Option<u8> {

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use smallvec::SmallVec;
 
 use super::{
-    JsonError, MAX_DEPTH, Text,
+    JsonError, JsonText, MAX_DEPTH,
     block::{self, Quoting},
     nesting::Nesting,
     past_blanks,
@@ -70,7 +70,7 @@ impl Ends {
         mut each: impl FnMut(usize, Cow<'a, str>, usize),
     ) -> Result<usize, JsonError> {
         self.children(text, at, b'}', |begins| {
-            let (key, end) = Text::read(text, begins)?;
+            let (key, end) = JsonText::read(text, begins)?;
             let value = past_blanks(text, past(text, past_blanks(text, end), b':')?);
             each(begins, key.plain(), value);
             Ok(value)
@@ -128,7 +128,7 @@ fn behind(text: &str, at: usize, ends: &mut &[(u32, u32)]) -> Result<usize, Json
                 _ => brackets(text, at, &mut ()),
             }
         }
-        Some(b'"') => Text::read(text, at).map(|(_, end)| end),
+        Some(b'"') => JsonText::read(text, at).map(|(_, end)| end),
         _ => {
             let of_scalar = |byte: &&u8| !matches!(**byte, b',' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r');
             match bytes.iter().skip(at).take_while(of_scalar).count() {

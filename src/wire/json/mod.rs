@@ -19,10 +19,10 @@ pub use self::{
     skip::skip,
 };
 pub(crate) use self::{
-    cursor::{Cursor, ReadError},
+    cursor::{Cursor, JsonReadError},
     ends::{Noted, brackets},
     nesting::Nesting,
-    text::Text,
+    text::JsonText,
 };
 
 /// Objects and arrays may nest no deeper, as in Go's decoder.

@@ -9,7 +9,7 @@ use super::{
     block::{self, Quoting, Signs},
     nesting::Nesting,
     number, past_blanks,
-    text::{self, Text},
+    text::{self, JsonText},
     tokens::Tokens,
 };
 
@@ -30,7 +30,7 @@ pub(super) fn within(text: &str, at: usize, depth: usize) -> Result<usize, JsonE
 pub(super) fn noting(text: &str, at: usize, depth: usize, nesting: &mut impl Nesting) -> Result<usize, JsonError> {
     let bytes = text.as_bytes();
     match bytes.get(at) {
-        Some(b'"') => Text::read(text, at).map(|(_, end)| end),
+        Some(b'"') => JsonText::read(text, at).map(|(_, end)| end),
         Some(b'{' | b'[') => nested(bytes, at, depth, nesting),
         Some(_) => number::scalar(bytes, at),
         None => Err(JsonError::new(at, "the text ends where a value is expected")),

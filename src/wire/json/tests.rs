@@ -130,7 +130,7 @@ fn errors_say_where_and_repeat_nothing() {
 
 #[test]
 fn text_is_unescaped_as_in_go() {
-    let said = |raw: &str| Text::read(raw, 0).unwrap().0.plain().into_owned();
+    let said = |raw: &str| JsonText::read(raw, 0).unwrap().0.plain().into_owned();
     assert_eq!(said(r#""plain é""#), "plain é");
     assert_eq!(said(r#""\"\\\/\b\f\n\r\t\u0041""#), "\"\\/\u{8}\u{c}\n\r\tA");
     assert_eq!(said(r#""\ud83d\ude00x""#), "😀x");
@@ -214,7 +214,7 @@ proptest! {
     #[test]
     fn strings_say_what_serde_says(text in "[ -~\u{0}-\u{1f}é😀]{0,40}") {
         let json = serde_json::to_string(&text).unwrap();
-        let (read, end) = Text::read(&json, 0).unwrap();
+        let (read, end) = JsonText::read(&json, 0).unwrap();
         prop_assert_eq!((&*read.plain(), end), (text.as_str(), json.len()));
     }
 }

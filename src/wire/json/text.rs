@@ -8,12 +8,12 @@ use super::{JsonError, block};
 
 /// A string, without its quotes, checked.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Text<'a> {
+pub(crate) struct JsonText<'a> {
     raw: &'a str,
     escaped: bool,
 }
 
-impl<'a> Text<'a> {
+impl<'a> JsonText<'a> {
     /// The string whose opening quote stands at `at`, and where it ends, closing quote included.
     pub(crate) fn read(text: &'a str, at: usize) -> Result<(Self, usize), JsonError> {
         let bytes = text.as_bytes();

@@ -6,7 +6,7 @@ use gatepost::{
     initialize::{
         Controller,
         controller::{EVERY, HeadIndex, OverdueObject},
-        unfinished::{Correction, HeadRule, Remedy, StoredEvent, StoredObject, Unfinished},
+        unfinished::{Correction, CorrectiveAction, HeadRule, StoredEvent, StoredObject, Unfinished},
     },
     model::FailurePolicy,
 };
@@ -113,9 +113,9 @@ fn expectation(correction: &Correction) -> Expect {
         ..Expect::default()
     };
     match remedy {
-        Remedy::RemoveHead(head) => made.remove_head = Some(head.to_string()),
-        Remedy::Fail(status) => made.fail = Some(status.code),
-        Remedy::Delete => made.delete = true,
+        CorrectiveAction::RemoveHead(head) => made.remove_head = Some(head.to_string()),
+        CorrectiveAction::Fail(status) => made.fail = Some(status.code),
+        CorrectiveAction::Delete => made.delete = true,
     }
     made
 }

@@ -15,7 +15,7 @@ mod transition;
 mod visibility;
 mod watch;
 
-use gatepost::initialize::{Initializers, Refused};
+use gatepost::initialize::{Initializers, RefusedList};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -55,7 +55,7 @@ fn list(json: &Value) -> Result<Option<Initializers>, String> {
 }
 
 impl Expect {
-    fn judge(&self, ours: Result<Option<Initializers>, Refused>) -> Outcome {
+    fn judge(&self, ours: Result<Option<Initializers>, RefusedList>) -> Outcome {
         match ours {
             Ok(ours) => {
                 equal("code", None, self.code)?;
@@ -64,8 +64,8 @@ impl Expect {
             Err(refused) => {
                 equal("code", Some(refused.code()), self.code)?;
                 let field = match &refused {
-                    Refused::Invalid { field, .. } => Some(field.clone()),
-                    Refused::Forbidden(_) => None,
+                    RefusedList::Invalid { field, .. } => Some(field.clone()),
+                    RefusedList::Forbidden(_) => None,
                 };
                 if self.field.is_some() {
                     equal("field", field, self.field.clone())?;

@@ -1,6 +1,6 @@
 //! `read_requests.json`: requests of the read proxy, as the apiserver gets them.
 
-use gatepost::proxy::{Resources, plan::Plan, query::Query};
+use gatepost::proxy::{ProxiedResources, plan::ReadPlan, query::Query};
 use http::{HeaderMap, HeaderValue, Method, Uri, header::CONTENT_TYPE};
 use serde::Deserialize;
 use serde_json::Value;
@@ -39,18 +39,19 @@ pub(crate) fn case(shared: &Value, case: &Value) -> Understood {
 }
 
 fn judge(shared: &Shared, case: &Case) -> Outcome {
-    let resources = Resources::parse(shared.resources.iter().map(String::as_str)).map_err(|error| error.to_string())?;
+    let resources =
+        ProxiedResources::parse(shared.resources.iter().map(String::as_str)).map_err(|error| error.to_string())?;
     let method: Method = case.method.parse().map_err(|_| "not understood: method".to_owned())?;
     let target: Uri = case.target.parse().map_err(|_| "not understood: target".to_owned())?;
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_str(&case.content_type).map_err(|error| error.to_string())?);
-    let plan = Plan::of(&method, target.path(), &headers, &resources);
+    let plan = ReadPlan::of(&method, target.path(), &headers, &resources);
     let name = match plan {
-        Plan::Pass => "pass",
-        Plan::Filter(_) => "filter",
-        Plan::Get(_) => "get",
-        Plan::Create(_) => "create",
-        Plan::Refuse(_) => "refuse",
+        ReadPlan::Pass => "pass",
+        ReadPlan::Filter(_) => "filter",
+        ReadPlan::Get(_) => "get",
+        ReadPlan::Create(_) => "create",
+        ReadPlan::Refuse(_) => "refuse",
     };
     equal("plan", name, &*case.expect.plan)?;
     let Some(wanted) = &case.expect.target else { return Ok(()) };

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    model::{FailurePolicy, Gvr, Labels, MatchPolicy, Operation, Rule, Scope, Target, selector::Requirement},
+    model::{FailurePolicy, Gvr, Labels, MatchPolicy, Operation, Rule, RuleTarget, Scope, selector::Requirement},
     snapshot::{self, NAME_LABEL, SourceFile},
 };
 
@@ -128,7 +128,7 @@ fn labels(namespace: (&'static str, &'static str)) -> Labels {
 }
 
 /// The version in which an apiserver sends a request by these rules, where it does.
-fn sent(rules: &[Rule], made: &Target<'_>, served: &[&str], equivalent: bool) -> Option<String> {
+fn sent(rules: &[Rule], made: &RuleTarget<'_>, served: &[&str], equivalent: bool) -> Option<String> {
     if rules.iter().any(|rule| rule.matches(made)) {
         return Some(made.resource.version.to_string());
     }
@@ -136,7 +136,7 @@ fn sent(rules: &[Rule], made: &Target<'_>, served: &[&str], equivalent: bool) ->
     rules.iter().filter(|_| equivalent).find_map(|rule| {
         others().find_map(|version| {
             let resource = Gvr { version: (*version).into(), ..made.resource.clone() };
-            rule.matches(&Target { resource: &resource, ..*made }).then(|| (*version).to_owned())
+            rule.matches(&RuleTarget { resource: &resource, ..*made }).then(|| (*version).to_owned())
         })
     })
 }
@@ -164,10 +164,10 @@ fn printed(entry: &WebhookEntry) -> Vec<Rule> {
 
 /// Number of times that Gatepost asks a hook about a review that was made and sent so, and that it matches or not;
 /// `None` where its call fails.
-fn asks(hook: &Hook, made: &Target<'_>, sent: &str, one_version: bool, means: bool) -> Option<usize> {
+fn asks(hook: &Hook, made: &RuleTarget<'_>, sent: &str, one_version: bool, means: bool) -> Option<usize> {
     let resource = Gvr { version: sent.into(), ..made.resource.clone() };
-    let matches = |target: &Target<'_>| hook.rules.iter().any(|rule| rule.matches(target));
-    let (takes_made, takes_sent) = (matches(made), matches(&Target { resource: &resource, ..*made }));
+    let matches = |target: &RuleTarget<'_>| hook.rules.iter().any(|rule| rule.matches(target));
+    let (takes_made, takes_sent) = (matches(made), matches(&RuleTarget { resource: &resource, ..*made }));
     match (takes_made, takes_sent, *made.resource.version == *sent) {
         (true, _, true) => Some(1),
         (true, true, false) if one_version => Some(0),
@@ -224,7 +224,7 @@ proptest! {
             for (version, namespace) in versions.iter().flat_map(|version| NAMESPACES.map(move |it| (version, it))) {
                 for (operation, sub) in [(Operation::Create, ""), (Operation::Update, ""), (Operation::Update, "status")] {
                     let gvr = Gvr { group: group.into(), version: (*version).into(), resource: resource.into() };
-                    let made = Target { operation, resource: &gvr, sub_resource: sub, namespace: namespace.0 };
+                    let made = RuleTarget { operation, resource: &gvr, sub_resource: sub, namespace: namespace.0 };
                     let selects = |selector: &Selector| namespace.0.is_empty() || selector.matches(&labels(namespace));
                     let reviews: Vec<String> = plan.entries.iter().filter(|entry| {
                         selects(&entry.namespaces) && !entry.left.iter().any(|left| left.holds(&made))

@@ -3,8 +3,8 @@ use std::{borrow::Cow, cell::Cell};
 use super::*;
 use crate::{
     cel::{
-        AccessCheck, AccessDecision, AccessDecisions, Allowance, Condition, Decision, Document, Input, Request, User,
-        decide,
+        AccessCheck, AccessDecision, AccessDecisions, Allowance, Condition, ConditionsDecision, Input, JsonDocument,
+        Request, User, decide,
     },
     initialize::{Initializers, label::State},
     model::StatusInfo,
@@ -71,7 +71,7 @@ const OWNER: By = By { name: "owner", groups: &[], initializes: true };
 /// Numbers of the rules that an update, or a CREATE, breaks.
 fn broken(rules: &[Condition], by: By, old: Option<&Value>, new: &Value) -> Vec<usize> {
     let (old, new) = (old.map(Value::to_string), new.to_string());
-    let document = |text: &str| Document::new(Cow::Owned(text.as_bytes().to_vec()));
+    let document = |text: &str| JsonDocument::new(Cow::Owned(text.as_bytes().to_vec()));
     let mut decisions = AccessDecisions::default();
     let decision = || AccessDecision { allowed: by.initializes, ..AccessDecision::default() };
     for _ in 0..2 {
@@ -88,9 +88,9 @@ fn broken(rules: &[Condition], by: By, old: Option<&Value>, new: &Value) -> Vec<
         let mut broken = Vec::new();
         for (number, rule) in rules.iter().enumerate() {
             match decide(std::slice::from_ref(rule), &input, &allowance) {
-                Decision::Matches => {}
-                Decision::Excluded(_) => broken.push(number + 1),
-                Decision::Undecided(check) => asked = Some((*check).clone()),
+                ConditionsDecision::Matches => {}
+                ConditionsDecision::Excluded(_) => broken.push(number + 1),
+                ConditionsDecision::Undecided(check) => asked = Some((*check).clone()),
                 other => panic!("rule {number}: {other:?}"),
             }
         }

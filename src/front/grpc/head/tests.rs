@@ -16,7 +16,7 @@ fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
 
 fn left(pairs: &[(&'static str, &str)]) -> Result<Duration, Refusal> {
     let now = Instant::now();
-    Head::read(&headers(pairs), now, LONGEST).map(|head| head.deadline.left(now))
+    GrpcHead::read(&headers(pairs), now, LONGEST).map(|head| head.deadline.left(now))
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn only_the_identity_encoding_is_spoken() {
 #[test]
 fn an_audit_id_is_taken_where_it_can_be_written_down() {
     let taken = |pairs: &[(&'static str, &str)]| {
-        let head = Head::read(&headers(pairs), Instant::now(), LONGEST).expect("never refused for it");
+        let head = GrpcHead::read(&headers(pairs), Instant::now(), LONGEST).expect("never refused for it");
         head.audit_id.map(String::from)
     };
     let long = "a".repeat(LONGEST_AUDIT_ID);

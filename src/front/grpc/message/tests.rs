@@ -15,7 +15,7 @@ fn pieces(payloads: &[usize]) -> (Vec<usize>, u64) {
     whole.extend((FRAME_HEAD..total).map(|n| n as u8));
     let whole = whole.freeze();
     let mut rest = whole.clone();
-    let mut message = Message::default();
+    let mut message = MessageBuilder::default();
     for (n, len) in payloads.iter().enumerate() {
         message.push(rest.split_to(*len), n + 1 == payloads.len(), &metrics);
         if message.expected.is_none() {

@@ -6,7 +6,7 @@ use tokio::time::timeout;
 
 use crate::{
     adopt::{Followed, Unserved, WebhookKey, forced_removal, given_back},
-    kube::{Client, KubeError},
+    kube::{KubeClient, KubeError},
 };
 
 /// Longest time for which a replica that starts gives back what it cannot call, before it serves.
@@ -43,7 +43,7 @@ impl Starting {
     /// what is left. Anybody may: removing the condition has the apiserver call the webhook again, whoever leads.
     pub(in crate::source::kubernetes) async fn give_back(
         &mut self,
-        client: &Client,
+        client: &KubeClient,
         webhooks: &[Unserved],
         within: Duration,
     ) -> Vec<Unserved> {
@@ -77,7 +77,7 @@ impl Starting {
 }
 
 /// Gives one back, and leaves a mark for the replica that writes. False where it does not carry the condition any more.
-async fn give_back(client: &Client, unserved: &Unserved) -> Result<bool, KubeError> {
+async fn give_back(client: &KubeClient, unserved: &Unserved) -> Result<bool, KubeError> {
     let path = unserved.key.path();
     let object = match client.get(&path).await {
         Err(KubeError::Refused { code: 404, .. }) => return Ok(false),
@@ -97,7 +97,7 @@ async fn give_back(client: &Client, unserved: &Unserved) -> Result<bool, KubeErr
 ///
 /// # Errors
 /// [`KubeError`] of the read or the write.
-pub async fn remove(client: &Client, path: &str, webhooks: &[&str]) -> Result<(), KubeError> {
+pub async fn remove(client: &KubeClient, path: &str, webhooks: &[&str]) -> Result<(), KubeError> {
     let object = client.get(path).await?;
     match forced_removal(&object, webhooks) {
         Some(patch) => client.patch(&format!("{path}?timeout=2s"), "application/json-patch+json", &patch).await,

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{super::objects::Kind, Adopt};
 use crate::{
-    adopt::{Seen, standings},
+    adopt::{SeenWebhook, standings},
     model::HookType,
     snapshot::coverage::{Registration, foreign_condition},
 };
@@ -74,7 +74,7 @@ fn relied_on(item: &Value) -> Value {
 
 /// Sets for mutating webhooks the time from an apiserver's evaluation of their conditions to its call of us: it calls
 /// webhooks in sequence, and first those whose configurations come before ours by name.
-pub(super) fn hold_back(seen: &mut [Seen], items: &[Value], own: &Own<'_>) {
+pub(super) fn hold_back(seen: &mut [SeenWebhook], items: &[Value], own: &Own<'_>) {
     /// No request takes longer.
     const MOST: u64 = 60;
     let name = |item: &Value| item["metadata"]["name"].as_str().unwrap_or_default().to_owned();

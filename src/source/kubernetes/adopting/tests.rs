@@ -26,13 +26,13 @@ fn registration() -> Value {
     object("gatepost", vec![entry])
 }
 
-fn adopt(wanted: Wanted) -> Adopt {
+fn adopt(wanted: AdoptionScope) -> Adopt {
     let (namespace, replica) = ("gatepost".to_owned(), "r".to_owned());
     Adopt { wanted, namespace, replica, registration: None, upkeep: None }
 }
 
-fn told(seen: &[Seen]) -> Vec<String> {
-    let word = |seen: &Seen| {
+fn told(seen: &[SeenWebhook]) -> Vec<String> {
+    let word = |seen: &SeenWebhook| {
         let reasons = [seen.wanted.as_ref().err(), seen.unservable.as_ref(), seen.objection.as_ref()];
         reasons.into_iter().flatten().next().map_or("ok", Reason::word)
     };
@@ -58,7 +58,7 @@ fn each_webhook_is_judged_by_itself() {
     );
     let lists = [(HookType::Validating, vec![others.clone(), registration()])];
     assert_eq!(
-        told(&judged(&lists, &adopt(Wanted::All), &Wishes::default())),
+        told(&judged(&lists, &adopt(AdoptionScope::All), &Wishes::default())),
         [
             "good.x.y ok",
             "odd.x.y unservable",
@@ -70,7 +70,7 @@ fn each_webhook_is_judged_by_itself() {
     let mut going = registration();
     going["metadata"]["deletionTimestamp"] = "2026-11-21T00:00:00Z".into();
     for lists in [vec![others.clone()], vec![others, going]] {
-        let seen = judged(&[(HookType::Validating, lists)], &adopt(Wanted::Named), &Wishes::default());
+        let seen = judged(&[(HookType::Validating, lists)], &adopt(AdoptionScope::Named), &Wishes::default());
         assert_eq!(seen[0].objection.as_ref().map(Reason::word), Some("uncovered"));
         assert_eq!(seen[0].wanted, Err(Reason::NotWanted));
     }
@@ -85,7 +85,7 @@ fn a_webhook_that_judges_our_leases_is_left() {
         guard["failurePolicy"] = policy.into();
         guard["namespaceSelector"] = serde_json::from_str(selector).unwrap();
         let lists = [(HookType::Validating, vec![object("c", vec![guard])])];
-        let seen = judged(&lists, &adopt(Wanted::All), &Wishes::default());
+        let seen = judged(&lists, &adopt(AdoptionScope::All), &Wishes::default());
         seen[0].objection.as_ref().map(Reason::word).unwrap()
     };
     let not = |name: &str| {
@@ -104,7 +104,7 @@ fn only_what_is_called_is_configuration() {
     let carried = ", \"matchConditions\": [{\"name\": \"gatepost.dev/served\", \"expression\": \"false\"}]";
     let object = object("c", vec![webhook("a.x.y", carried), webhook("b.x.y", "")]);
     let lists = [(Kind::Validating, vec![object, registration()])];
-    let adopt = adopt(Wanted::All);
+    let adopt = adopt(AdoptionScope::All);
     let mut adopting = Adopting::default();
     let (files, view) = adopting.take((Duration::ZERO, &adopt, "r/1"), Vec::new(), &lists).unwrap();
     assert_eq!(files.len(), 1);
@@ -138,7 +138,7 @@ fn what_the_registration_leaves_out_or_opens_stays_with_the_apiserver() {
         let mut entry = registration();
         change(&mut entry["webhooks"][0]);
         let lists = [(HookType::Validating, vec![object("c", vec![webhook("a.x.y", "")]), entry])];
-        told(&judged(&lists, &adopt(Wanted::All), &Wishes::default())).remove(0)
+        told(&judged(&lists, &adopt(AdoptionScope::All), &Wishes::default())).remove(0)
     };
     assert_eq!(with(&|_| {}), "a.x.y ok");
     let left_out = json!({"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn",
@@ -153,7 +153,7 @@ fn an_entry_of_ours_with_a_condition_of_others_is_not_counted_on() {
         let mut entry = registration();
         entry["webhooks"][0]["matchConditions"] = json!([{"name": name, "expression": expression}]);
         let lists = [(HookType::Validating, vec![object("c", vec![webhook("a.x.y", "")]), entry])];
-        let seen = judged(&lists, &adopt(Wanted::All), &Wishes::default());
+        let seen = judged(&lists, &adopt(AdoptionScope::All), &Wishes::default());
         (told(&seen).remove(0), seen[0].objection.as_ref().map(ToString::to_string).unwrap_or_default())
     };
     assert_eq!(with("sent-already-1", "!(request.operation == 'DELETE')").0, "a.x.y ok");
@@ -172,7 +172,7 @@ fn our_label_alone_makes_no_registration_of_ours() {
     let mut labelled = object("c", vec![webhook("a.x.y", carried)]);
     labelled["metadata"]["labels"] = json!({"app.kubernetes.io/managed-by": "gatepost"});
     let lists = [(Kind::Validating, vec![labelled, registration()])];
-    let adopt = adopt(Wanted::All);
+    let adopt = adopt(AdoptionScope::All);
     let mut adopting = Adopting::default();
     let (files, view) = adopting.take((Duration::ZERO, &adopt, "r/1"), Vec::new(), &lists).unwrap();
     assert_eq!(told(&view.seen), ["a.x.y ok"], "and there is one registration");
@@ -189,7 +189,7 @@ fn no_mutating_webhook_comes_into_a_chain_that_is_registered_in_segments() {
             object
         };
         let lists = vec![of_type(object("c", vec![webhook("a.x.y", "")])), of_type(object("gatepost", vec![own]))];
-        told(&judged(&[(hook_type, lists)], &adopt(Wanted::All), &Wishes::default())).remove(0)
+        told(&judged(&[(hook_type, lists)], &adopt(AdoptionScope::All), &Wishes::default())).remove(0)
     };
     assert_eq!(with(HookType::Mutating, "/mutate"), "a.x.y ok");
     assert_eq!(with(HookType::Mutating, "/mutate/segment/1/of/1"), "a.x.y ok");
@@ -205,7 +205,7 @@ fn no_mutating_webhook_is_wanted_beside_an_isolated_hook_whatever_is_registered(
         own["clientConfig"]["url"] = format!("https://127.0.0.1:9440{path}").into();
         let others = vec![object("c", vec![webhook("a.x.y", "")]), object("gatepost", vec![own])];
         let lists = [(Kind::Mutating, others), (Kind::Configuration, vec![isolated.clone()])];
-        let seen = Adopting::default().seen(&lists, &adopt(Wanted::All), &Wishes::default());
+        let seen = Adopting::default().seen(&lists, &adopt(AdoptionScope::All), &Wishes::default());
         told(&seen).remove(0)
     };
     for path in ["/mutate", "/mutate/segment/1/of/1", "/mutate/segment/1/of/2"] {
@@ -219,7 +219,7 @@ fn another_gatepost_s_registration_covers_nothing() {
     other["metadata"]["name"] = "other".into();
     let lists = [(HookType::Validating, vec![object("c", vec![webhook("a.x.y", "")]), registration(), other])];
     let on = |name: Option<&str>| {
-        let adopt = Adopt { registration: name.map(str::to_owned), ..adopt(Wanted::All) };
+        let adopt = Adopt { registration: name.map(str::to_owned), ..adopt(AdoptionScope::All) };
         told(&judged(&lists, &adopt, &Wishes::default())).remove(0)
     };
     assert_eq!((on(None), on(Some("gatepost"))), ("a.x.y uncovered".to_owned(), "a.x.y ok".to_owned()));
@@ -231,7 +231,8 @@ fn what_asks_the_authorizer_is_known() {
     let asking = ", \"matchConditions\": [{\"name\": \"c\", \"expression\": \
                   \"authorizer.requestResource.check('update').allowed()\"}]";
     let object = object("c", vec![webhook("a.x.y", asking), webhook("b.x.y", "")]);
-    let seen = judged(&[(HookType::Validating, vec![object, registration()])], &adopt(Wanted::All), &Wishes::default());
+    let seen =
+        judged(&[(HookType::Validating, vec![object, registration()])], &adopt(AdoptionScope::All), &Wishes::default());
     assert_eq!(seen.iter().map(|seen| seen.asks_authorizer).collect::<Vec<_>>(), [true, false]);
     assert_eq!(told(&seen), ["a.x.y ok", "b.x.y ok"]);
 }
@@ -247,7 +248,7 @@ fn mutating_webhooks_before_us_may_hold_back_a_request() {
         let timeout = ", \"timeoutSeconds\": 7";
         let before = object("a", vec![webhook("a.x.y", timeout), webhook("b.x.y", carried)]);
         let lists = [(HookType::Mutating, vec![before, object("z", vec![webhook("z.x.y", "")]), own])];
-        let seen = judged(&lists, &adopt(Wanted::All), &Wishes::default());
+        let seen = judged(&lists, &adopt(AdoptionScope::All), &Wishes::default());
         seen.iter().map(|seen| seen.in_flight.as_secs()).collect::<Vec<_>>()
     };
     assert_eq!(held(own(&["gatepost"])), [0, 7, 7]);
@@ -269,7 +270,7 @@ fn a_registration_is_widened_at_once_and_narrowed_later() {
     }
     let mut secrets = webhook("s.x.y", "");
     secrets["rules"][0]["resources"] = json!(["secrets"]);
-    let adopt = Adopt { upkeep: Some(Upkeep(told)), ..adopt(Wanted::All) };
+    let adopt = Adopt { upkeep: Some(Upkeep(told)), ..adopt(AdoptionScope::All) };
     let mut adopting = Adopting::default();
     let mut due = |second, others: Vec<Value>, own: Value| {
         let lists = vec![(Kind::Validating, vec![object("c", others), own])];

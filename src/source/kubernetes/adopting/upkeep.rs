@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Adopt, AdoptionView, digest, own::Own};
 use crate::{
-    adopt::{Reason, Registered, Seen, WebhookKey},
+    adopt::{Reason, Registered, SeenWebhook, WebhookKey},
     model::HookType,
     snapshot::{Snapshot, SourceFile, load},
     source::{Contents, kubernetes::objects::Kind},
@@ -150,7 +150,7 @@ fn files(contents: &Contents, view: &AdoptionView) -> Vec<SourceFile> {
     let ours = contents.files.iter().filter(|file| !file.name.contains("webhookconfigurations/"));
     let mut files: Vec<_> = ours.cloned().collect();
     let mut entries: BTreeMap<&WebhookKey, &Value> = BTreeMap::new();
-    for Seen { standing, unservable, objection, wanted, .. } in &view.seen {
+    for SeenWebhook { standing, unservable, objection, wanted, .. } in &view.seen {
         let fits = matches!(objection, None | Some(Reason::Uncovered(_)));
         if wanted.is_ok() && unservable.is_none() && fits {
             entries.insert(&standing.key, &standing.entry);
@@ -175,7 +175,7 @@ fn files(contents: &Contents, view: &AdoptionView) -> Vec<SourceFile> {
 #[cfg(test)]
 mod tests {
     use super::{super::Adopting, *};
-    use crate::adopt::Wanted;
+    use crate::adopt::AdoptionScope;
 
     #[test]
     fn what_an_apiserver_adds_makes_no_difference() {
@@ -220,7 +220,7 @@ mod tests {
         let ours = json!({"apiVersion": "gatepost.dev/v1alpha1", "kind": "AdmissionControlConfiguration",
             "metadata": {"name": "own"}, "externalAdmissionHooks": [isolated]});
         let adopt = Adopt {
-            wanted: Wanted::All,
+            wanted: AdoptionScope::All,
             namespace: "gatepost".to_owned(),
             replica: "r".to_owned(),
             registration: None,

@@ -93,9 +93,13 @@ resourceInitializers:
         while let Some((due, assignment)) = self.agenda.next(self.at(seconds)) {
             let what = match due {
                 Due::Turn => "turn".to_owned(),
-                Due::Correction(Correction { remedy: Remedy::RemoveHead(head), .. }) => format!("without {head}"),
-                Due::Correction(Correction { remedy: Remedy::Fail(status), .. }) => format!("fails {}", status.code),
-                Due::Correction(Correction { remedy: Remedy::Delete, .. }) => "deleted".to_owned(),
+                Due::Correction(Correction { remedy: CorrectiveAction::RemoveHead(head), .. }) => {
+                    format!("without {head}")
+                }
+                Due::Correction(Correction { remedy: CorrectiveAction::Fail(status), .. }) => {
+                    format!("fails {}", status.code)
+                }
+                Due::Correction(Correction { remedy: CorrectiveAction::Delete, .. }) => "deleted".to_owned(),
             };
             all.push(format!("{} {what}", assignment.stored.name));
             self.agenda.ended(&assignment.stored.uid, &Ended::Waits, self.at(seconds));

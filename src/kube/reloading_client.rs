@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 use tokio::{runtime::Handle, task::JoinHandle, time::Instant};
 
 use super::{
-    Access, Client, KubeError,
+    KubeAccess, KubeClient, KubeError,
     access::{LIMIT, inline},
     plugin,
 };
@@ -30,9 +30,9 @@ const READ_WITHIN: Duration = Duration::from_secs(5);
 /// | a token from an exec plugin | it is about to end (the package), or it was refused |
 /// | a certificate from an exec plugin | it was refused |
 #[derive(Debug)]
-pub struct Connection {
-    access: Access,
-    client: Option<Client>,
+pub struct ReloadingClient {
+    access: KubeAccess,
+    client: Option<KubeClient>,
     /// Digest of the files that the client was made from.
     made_of: Option<[u8; 32]>,
     looking: Option<JoinHandle<Looked>>,
@@ -47,14 +47,14 @@ pub struct Connection {
 }
 
 /// A new client and what it was made of; `None` where nothing has changed.
-type Looked = Result<Option<(Client, [u8; 32])>, KubeError>;
+type Looked = Result<Option<(KubeClient, [u8; 32])>, KubeError>;
 
-impl Connection {
+impl ReloadingClient {
     /// Sees whether address and credentials can be read at all. Connects to nothing and runs no plugin yet.
     ///
     /// # Errors
     /// [`KubeError::Access`].
-    pub async fn new(access: Access) -> Result<Self, KubeError> {
+    pub async fn new(access: KubeAccess) -> Result<Self, KubeError> {
         access.check_file()?;
         access.read().await?;
         Ok(Self {
@@ -74,7 +74,7 @@ impl Connection {
     ///
     /// # Errors
     /// [`KubeError::Access`] while there was never one to be had.
-    pub async fn client(&mut self) -> Result<Client, KubeError> {
+    pub async fn client(&mut self) -> Result<KubeClient, KubeError> {
         let looking = match self.looking.take() {
             Some(looking) => looking,
             None => self.look(),
@@ -135,7 +135,7 @@ impl Connection {
             if known == Some(held) {
                 return Ok(None);
             }
-            let client = plugins.run(plugin::LONGEST, move || Client::of(config)).await.map_err(&unread)??;
+            let client = plugins.run(plugin::LONGEST, move || KubeClient::of(config)).await.map_err(&unread)??;
             Ok(Some((client, held)))
         })
     }
