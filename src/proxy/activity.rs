@@ -2,7 +2,8 @@
 //!
 //! A connection takes one of few places, and an answer that was made or inspected here takes memory. So a connection
 //! without requests ends after a while, and so does one whose client does not take what is ready for it. A client that has
-//! begun to read a stream may be slow, or pause: a log in a pager does.
+//! begun to read a stream may be slow, or pause: a log in a pager does. Taken is what was written to the connection; the
+//! library that writes it asks for more before it has written what it has.
 
 use std::{
     collections::HashMap,
@@ -23,6 +24,8 @@ const IDLE: Duration = Duration::from_secs(90);
 const TAKEN_WITHIN: Duration = Duration::from_secs(30);
 /// Time in which something has to be taken of any of the answers.
 const BEGUN_WITHIN: Duration = Duration::from_secs(60);
+/// The same where something of each that is ready was taken before.
+const PAUSED_WITHIN: Duration = Duration::from_secs(30 * 60);
 /// Memory for inspected objects that one connection may have, in KiB.
 const SHARE_KIB: usize = 32 << 10;
 
@@ -47,11 +50,13 @@ struct State {
 /// How an answer stands.
 #[derive(Clone, Copy, Debug)]
 struct Taking {
-    /// The client's turn since then; `None` while it is the apiserver's, or ours.
-    untaken: Option<Instant>,
-    /// A part was given to the client's connection, which may have no room for it.
-    is_given: bool,
-    /// Something was taken: the next part was asked for.
+    /// When there was something to take for the first time, or something was taken for the last.
+    since: Instant,
+    /// Parts that were given to the client's connection, and are not written yet.
+    given: usize,
+    /// The next part is asked for, and not there yet: the apiserver's turn, or ours.
+    is_awaited: bool,
+    /// Something was taken.
     is_begun: bool,
     /// It is kept in memory, whole.
     is_kept: bool,
@@ -89,7 +94,7 @@ impl Activity {
         let mut state = self.state();
         state.begun += 1;
         let number = state.begun;
-        state.answers.insert(number, Taking { untaken: None, is_given: false, is_begun: false, is_kept: false });
+        state.answers.insert(number, Taking { is_awaited: true, ..Taking::new(false) });
         UnderWay { activity: Arc::clone(self), number }
     }
 
@@ -103,16 +108,17 @@ impl Activity {
         self.retired.notified().await;
     }
 
-    /// How the connection stands.
-    pub(super) fn look(&self) -> Look {
+    /// How the connection stands. One that is told to end may not pause for as long.
+    pub(super) fn look(&self, ends: bool) -> Look {
         let state = self.state();
         if state.answers.is_empty() {
             let limit = if state.begun == 0 { FIRST_WITHIN } else { IDLE };
             return if state.idle_since.elapsed() >= limit { Look::Idle } else { Look::Used };
         }
-        let stuck_for = |taking: &Taking, limit| taking.untaken.is_some_and(|since| since.elapsed() >= limit);
-        let is_kept_unread = state.answers.values().any(|taking| taking.is_kept && stuck_for(taking, TAKEN_WITHIN));
-        let is_unread = state.answers.values().all(|taking| !taking.is_begun && stuck_for(taking, BEGUN_WITHIN));
+        let is_stuck = |taking: &Taking, limit| !taking.waits_for_us() && taking.since.elapsed() >= limit;
+        let is_kept_unread = state.answers.values().any(|taking| taking.is_kept && is_stuck(taking, TAKEN_WITHIN));
+        let limit = |taking: &Taking| if taking.is_begun && !ends { PAUSED_WITHIN } else { BEGUN_WITHIN };
+        let is_unread = state.answers.values().all(|taking| is_stuck(taking, limit(taking)));
         if is_kept_unread || is_unread { Look::Stuck } else { Look::Used }
     }
 
@@ -126,26 +132,45 @@ impl Activity {
     }
 }
 
+impl Taking {
+    fn new(is_kept: bool) -> Self {
+        Self { since: Instant::now(), given: 0, is_awaited: false, is_begun: false, is_kept }
+    }
+
+    /// Is it the apiserver's turn, or ours, and not the client's?
+    fn waits_for_us(&self) -> bool {
+        self.is_awaited && self.given == 0
+    }
+}
+
 impl UnderWay {
     /// Its answer is ready for the client; with what follows kept in memory, or not.
     pub(super) fn answered(&self, is_kept: bool) {
-        let untaken = Some(Instant::now());
-        self.set(|taking| *taking = Taking { untaken, is_given: false, is_begun: false, is_kept });
+        self.set(|taking| *taking = Taking::new(is_kept));
     }
 
-    /// The client has been given a part of the answer, and has not asked for the next.
+    /// The next part is asked for.
+    pub(super) fn awaited(&self) {
+        self.set(|taking| taking.is_awaited = true);
+    }
+
+    /// A part was given to the client's connection.
     pub(super) fn given(&self) {
         self.set(|taking| {
-            taking.is_given = true;
-            taking.untaken = Some(Instant::now());
+            if taking.waits_for_us() {
+                taking.since = Instant::now();
+            }
+            taking.is_awaited = false;
+            taking.given += 1;
         });
     }
 
-    /// The next part is asked for. The first is before there is room for it.
-    pub(super) fn awaited(&self) {
+    /// A part was written, or given up.
+    pub(super) fn taken(&self) {
         self.set(|taking| {
-            taking.is_begun = taking.is_given;
-            taking.untaken = None;
+            taking.since = Instant::now();
+            taking.is_begun = true;
+            taking.given = taking.given.saturating_sub(1);
         });
     }
 
@@ -176,17 +201,17 @@ mod tests {
     async fn a_connection_without_requests_is_idle() {
         let activity = Arc::new(Activity::default());
         advance(FIRST_WITHIN - Duration::from_millis(1)).await;
-        assert_eq!(activity.look(), Look::Used);
+        assert_eq!(activity.look(false), Look::Used);
         advance(Duration::from_millis(1)).await;
-        assert_eq!(activity.look(), Look::Idle, "it has never had one");
+        assert_eq!(activity.look(false), Look::Idle, "it has never had one");
         let request = activity.begin();
         advance(10 * IDLE).await;
-        assert_eq!(activity.look(), Look::Used, "the apiserver may take long");
+        assert_eq!(activity.look(false), Look::Used, "the apiserver may take long");
         drop(request);
         advance(IDLE - Duration::from_millis(1)).await;
-        assert_eq!(activity.look(), Look::Used);
+        assert_eq!(activity.look(false), Look::Used);
         advance(Duration::from_millis(1)).await;
-        assert_eq!(activity.look(), Look::Idle);
+        assert_eq!(activity.look(false), Look::Idle);
     }
 
     #[tokio::test(start_paused = true)]
@@ -198,29 +223,47 @@ mod tests {
         watch.answered(false);
         watch.awaited();
         advance(10 * BEGUN_WITHIN).await;
-        assert_eq!(activity.look(), Look::Used);
+        assert_eq!(activity.look(false), Look::Used);
         drop(watch);
-        assert_eq!(activity.look(), Look::Stuck, "nothing else is under way");
-        // The first part is asked for whether or not the client takes any.
+        assert_eq!(activity.look(false), Look::Stuck, "nothing else is under way");
+        // Parts are asked for whether or not the client takes any.
+        unread.awaited();
+        unread.given();
         unread.awaited();
         unread.given();
         advance(BEGUN_WITHIN).await;
-        assert_eq!(activity.look(), Look::Stuck, "it was given one, and has not taken it");
-        // A reader that has begun may pause.
+        assert_eq!(activity.look(false), Look::Stuck, "it was given two, and has taken none");
+        // A reader that has begun may pause, but not for ever, nor once it was told to leave.
+        unread.taken();
+        advance(PAUSED_WITHIN - Duration::from_millis(1)).await;
+        assert_eq!((activity.look(false), activity.look(true)), (Look::Used, Look::Stuck));
+        advance(Duration::from_millis(1)).await;
+        assert_eq!(activity.look(false), Look::Stuck);
+        // It has taken all, and waits for the apiserver.
         unread.awaited();
-        unread.given();
-        advance(10 * BEGUN_WITHIN).await;
-        assert_eq!(activity.look(), Look::Used);
-        // But not where memory is kept for it.
+        unread.taken();
+        advance(10 * PAUSED_WITHIN).await;
+        assert_eq!((activity.look(false), activity.look(true)), (Look::Used, Look::Used));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_is_slow_with_what_is_kept_goes_on() {
+        let activity = Arc::new(Activity::default());
         let kept = activity.begin();
         kept.answered(true);
-        kept.awaited();
-        kept.given();
+        // All of it is given at once, and written in a long time.
+        for _ in 0..10 {
+            kept.awaited();
+            kept.given();
+        }
+        for _ in 0..10 {
+            advance(TAKEN_WITHIN - Duration::from_millis(1)).await;
+            assert_eq!(activity.look(false), Look::Used);
+            kept.taken();
+        }
         advance(TAKEN_WITHIN - Duration::from_millis(1)).await;
-        assert_eq!(activity.look(), Look::Used);
+        assert_eq!(activity.look(false), Look::Used);
         advance(Duration::from_millis(1)).await;
-        assert_eq!(activity.look(), Look::Stuck);
-        kept.given();
-        assert_eq!(activity.look(), Look::Used, "it goes on");
+        assert_eq!(activity.look(false), Look::Stuck, "the end was not asked for");
     }
 }

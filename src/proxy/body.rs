@@ -35,6 +35,22 @@ enum Content {
     Whole(Bytes),
 }
 
+/// Part of an answer that was given to the client's connection, and is dropped once it is written.
+struct Given(Arc<UnderWay>);
+
+impl Given {
+    fn new(under_way: &Arc<UnderWay>) -> Self {
+        under_way.given();
+        Self(Arc::clone(under_way))
+    }
+}
+
+impl Drop for Given {
+    fn drop(&mut self) {
+        self.0.taken();
+    }
+}
+
 /// Bytes with what is to be kept until the last of their parts was sent.
 struct Kept<G> {
     bytes: Bytes,
@@ -70,13 +86,8 @@ impl Body {
 
     /// The same as the answer to this request.
     pub(super) fn answering(mut self, under_way: UnderWay) -> Self {
-        let under_way = Arc::new(under_way);
         under_way.answered(matches!(self.content, Content::Whole(_)));
-        if let Content::Whole(bytes) = &mut self.content {
-            // It is under way until the last byte is sent, and not only until it is in a queue.
-            *bytes = Bytes::from_owner(Kept { bytes: std::mem::take(bytes), _guard: Arc::clone(&under_way) });
-        }
-        self.under_way = Some(under_way);
+        self.under_way = Some(Arc::new(under_way));
         self
     }
 }
@@ -108,10 +119,9 @@ impl http_body::Body for Body {
             Content::Whole(rest) if rest.is_empty() => Poll::Ready(None),
             Content::Whole(rest) => Poll::Ready(Some(Ok(Frame::data(rest.split_to(rest.len().min(PART)))))),
         };
-        if let (Some(under_way), Poll::Ready(Some(_))) = (under_way, &polled) {
-            under_way.given();
-        }
-        polled
+        let Some(under_way) = under_way else { return polled };
+        let given = |bytes| Bytes::from_owner(Kept { bytes, _guard: Given::new(under_way) });
+        polled.map(|frame| frame.map(|frame| frame.map(|frame| frame.map_data(given))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -133,7 +143,7 @@ impl http_body::Body for Body {
 mod tests {
     use http_body_util::BodyExt;
 
-    use super::*;
+    use super::{super::activity::Activity, *};
 
     #[tokio::test]
     async fn what_is_kept_is_kept_until_the_last_part_was_sent() {
@@ -149,5 +159,17 @@ mod tests {
         assert_eq!(Arc::strong_count(&guard), 2, "a part is in a queue");
         parts.pop();
         assert_eq!(Arc::strong_count(&guard), 1);
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_under_way_until_its_last_part_was_sent() {
+        let activity = Arc::new(Activity::default());
+        let mut body = Body::of(vec![7; PART + 1]).answering(activity.begin());
+        let parts = [body.frame().await, body.frame().await];
+        assert!(body.frame().await.is_none());
+        drop(body);
+        assert!(!activity.is_idle(), "two parts are in a queue");
+        drop(parts);
+        assert!(activity.is_idle());
     }
 }

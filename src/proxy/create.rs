@@ -94,8 +94,7 @@ impl Proxy {
         sent: &Sent<'_>,
     ) -> Result<Response<Body>, ProxyRefusal> {
         let accept = sent.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
-        let (body, form) = self.finished(path, held, accept.unwrap_or(JSON)).await?;
-        let room = Room::of(&self.created, sent.share_of_writes, body.len()).map_err(ProxyRefusal::once_stored)?;
+        let (body, form, room) = self.finished(path, held, accept.unwrap_or(JSON), sent).await?;
         let headers = answer.headers_mut();
         warning::remove(headers);
         for field in [CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE] {
@@ -157,11 +156,13 @@ impl Proxy {
         Ok(None)
     }
 
-    /// Uid of the object of that name; `None` where there is none, or nobody can say.
+    /// uid of the object of that name, which is empty where there is none; `None` where nobody can say.
     async fn uid_now(&self, at: &str, name: &str) -> Option<String> {
         let asking = async { self.cluster.client().await?.find_metadata(at, name).await };
         match asking.await {
-            Ok(found) => found?["metadata"]["uid"].as_str().map(str::to_owned),
+            Ok(found) => {
+                Some(found.and_then(|found| found["metadata"]["uid"].as_str().map(str::to_owned)).unwrap_or_default())
+            }
             Err(failure) => {
                 self.cluster.failed(&failure).await;
                 None
@@ -175,11 +176,14 @@ impl Proxy {
         path: &ResourcePath,
         held: &HeldObject,
         accept: &str,
-    ) -> Result<(Bytes, Option<HeaderValue>), ProxyRefusal> {
+        sent: &Sent<'_>,
+    ) -> Result<(Bytes, Option<HeaderValue>, Room), ProxyRefusal> {
         let at = path.collection();
         let reading = async { self.cluster.client().await?.read_as(&at, held.name(), accept).await };
         match reading.await {
             Ok(read) if read.status.is_success() => {
+                let room = Room::of(&self.created, sent.share_of_writes, read.body.len());
+                let room = room.map_err(ProxyRefusal::once_stored)?;
                 let headers: HeaderMap =
                     read.content_type.clone().map(|form| (CONTENT_TYPE, form)).into_iter().collect();
                 // Another object of that name is not the one that was created.
@@ -189,7 +193,7 @@ impl Proxy {
                     None => self.uid_now(&at, held.name()).await,
                 };
                 match uid {
-                    Some(uid) if uid == held.uid() => Ok((read.body, read.content_type)),
+                    Some(uid) if uid == held.uid() => Ok((read.body, read.content_type, room)),
                     Some(_) => Err(ProxyRefusal::deleted(path, held)),
                     None => Err(ProxyRefusal::unread(path, held)),
                 }

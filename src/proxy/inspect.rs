@@ -120,12 +120,15 @@ pub(super) fn asks_for_a_head(headers: &HeaderMap, query: Query<'_>) -> bool {
 }
 
 /// May an apiserver know one of the forms that are asked for? Else it refuses the request before anything is stored.
+// source: github.com/munnerz/goautoneg (blanks are trimmed, case counts), and k8s.io/apiserver
+// pkg/endpoints/handlers/negotiation, MediaTypesForSerializer.
 pub(super) fn may_be_known(headers: &HeaderMap) -> bool {
     let Ok(accept) = headers.get(ACCEPT).map_or(Ok(""), |accept| accept.to_str()) else { return true };
-    let form = |range: &str| range.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     accept.split(',').any(|range| {
-        let form = form(range);
-        form.is_empty() || form == "*/*" || form.starts_with("application/")
+        let form = range.split(';').next().unwrap_or_default().trim();
+        let (kind, form) = form.split_once('/').map_or((form, "*"), |(kind, form)| (kind.trim(), form.trim()));
+        let forms = ["*", "json", "yaml", "cbor", "vnd.kubernetes.protobuf"];
+        kind.is_empty() || matches!(kind, "*" | "application") && forms.contains(&form)
     })
 }
 
@@ -137,7 +140,17 @@ mod tests {
 
     #[test]
     fn a_form_that_no_apiserver_writes_is_asked_for_as_it_is() {
-        for (accept, wanted) in [("text/x", false), ("text/x, application/yaml", true), ("*/*", true), ("", true)] {
+        for (accept, wanted) in [
+            ("text/x", false),
+            ("application/xml", false),
+            ("Application/YAML", false),
+            ("text/x, application/yaml;q=0.1", true),
+            ("application / yaml", true),
+            ("*/*", true),
+            ("application/*", true),
+            ("*", true),
+            ("", true),
+        ] {
             let headers = [(ACCEPT, HeaderValue::from_static(accept))].into_iter().collect();
             assert_eq!(may_be_known(&headers), wanted, "{accept}");
         }

@@ -179,7 +179,7 @@ async fn until_ended<C: Future<Output = hyper::Result<()>>>(
             ended = connection.as_mut() => return ended.map_err(io::Error::other),
             () = stopping.as_mut() => break,
             () = activity.retired() => break,
-            _ = looks.tick() => match activity.look() {
+            _ = looks.tick() => match activity.look(false) {
                 Look::Used => {}
                 Look::Idle => break,
                 Look::Stuck => return Err(io::Error::other("the client takes nothing of its answers")),
@@ -191,7 +191,7 @@ async fn until_ended<C: Future<Output = hyper::Result<()>>>(
     loop {
         tokio::select! {
             ended = connection.as_mut() => return ended.map_err(io::Error::other),
-            _ = looks.tick() => match activity.look() {
+            _ = looks.tick() => match activity.look(true) {
                 _ if activity.is_idle() && since.elapsed() >= CLOSING => return Ok(()),
                 Look::Stuck => return Err(io::Error::other("the client takes nothing of its answers")),
                 Look::Used | Look::Idle => {}

@@ -1,7 +1,8 @@
 # Gatepost behind a Service of the cluster that asks it, by the commands of docs/in-cluster.md and the objects of
-# deploy/kubernetes/in-cluster. IN_CLUSTER_RATE says how many writes a second stream in. There is no kubelet: processes of this trial are the Pods, with the arguments that the
-# Deployments have and the service accounts' rights, and the Service's EndpointSlices point at them. kube-apiserver resolves
-# Services by these slices (--enable-aggregator-routing), which may not name loopback addresses.
+# deploy/kubernetes/in-cluster. IN_CLUSTER_RATE says how many writes a second stream in. There is no kubelet: processes of
+# this trial are the Pods, with the arguments that the Deployments have and the service accounts' rights, and the Service's
+# EndpointSlices point at them. kube-apiserver resolves Services by these slices (--enable-aggregator-routing), which may not
+# name loopback addresses.
 
 in_chapter=in-cluster
 

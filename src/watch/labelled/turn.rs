@@ -220,8 +220,10 @@ fn judges_the_object(code: u16, message: &str, marks_alone: bool) -> bool {
 // source: k8s.io/apimachinery pkg/api/errors, NewInvalid; k8s.io/apiserver pkg/admission/plugin/policy/validating/
 // dispatcher.go and pkg/admission/plugin/webhook/errors/statuserror.go.
 fn is_invalid(code: u16, message: &str) -> bool {
-    let denied = message.contains(" denied request") || message.contains(" denied the request");
-    code == 413 || code == 422 && message.contains(" is invalid: ") && !denied
+    // Behind it there may be anything, as values of the object are quoted there.
+    let (said, values) = message.split_once(" is invalid: ").map_or((message, None), |(said, it)| (said, Some(it)));
+    let denied = said.contains(" denied request") || said.contains(" denied the request");
+    !denied && (code == 413 || code == 422 && values.is_some())
 }
 
 /// tokio's clock, so that a test with paused time sees the same clock everywhere.
@@ -262,7 +264,10 @@ mod tests {
         let policy = "configmaps \"n\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no";
         let webhook = "admission webhook \"h\" denied the request: ConfigMap \"n\" is invalid: no";
         assert!(is_invalid(422, "Widget \"w\" is invalid: spec.size: Required value") && is_invalid(413, ""));
-        for (code, message) in [(422, policy), (400, webhook), (422, webhook), (422, ""), (400, "")] {
+        assert!(is_invalid(422, "Widget \"w\" is invalid: spec.note: Invalid value: \"it denied the request\": no"));
+        let refusals =
+            [(422, policy), (413, policy), (400, webhook), (413, webhook), (422, webhook), (422, ""), (400, "")];
+        for (code, message) in refusals {
             assert!(!is_invalid(code, message), "{code} {message}");
         }
         for code in [401, 404, 429, 500, 503] {
