@@ -8,6 +8,7 @@ mod first;
 pub mod listeners;
 pub mod priority;
 mod process;
+mod proxy_admin;
 mod run;
 mod running;
 mod sampling;
@@ -18,6 +19,7 @@ mod sizing;
 mod unwaited;
 
 pub use build::{Sidecar, StartError};
+pub use proxy_admin::ProxyAdmin;
 pub use running::{Addresses, DrainResult, Running};
 pub use settings::Settings;
 pub(crate) use unwaited::UnwaitedRuntime;

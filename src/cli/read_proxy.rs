@@ -18,14 +18,20 @@ use tokio::{
 
 use super::{CommandExit, complain, duration, logging::Logging, misused, source::access};
 use crate::{
-    app::{Settings as Sizes, UnwaitedRuntime, descriptors, listeners::Port},
+    app::{
+        ProxyAdmin, Settings as Sizes, UnwaitedRuntime, descriptors,
+        listeners::{Port, is_local},
+    },
     files::BlockingReads,
     proxy::{Cluster, ProxiedResources, Proxy, ProxySettings, RequestOrigin, listen},
+    telemetry::{Metrics, TlsReload},
     tls::{FileCheck, Oldest, ServerFiles, ServerTls},
 };
 
 /// Address for clients where nothing else is said.
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8443);
+/// Address of the admin pages: another one than that of `serve`, as both may run on one machine.
+const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9442);
 /// Files of ours, and those of questions and of the pools.
 const OURS: usize = 256;
 /// Files of a client's connection: its own, and one to the apiserver where it becomes another protocol.
@@ -41,11 +47,12 @@ Examples:
   gatepost read-proxy --resources configmaps --tls-cert tls.crt --tls-key tls.key --upstream-kubeconfig in-cluster
       For clients with tokens alone.
 
-On stdout, one line once it is bound:
+On stdout, one line for each address once it is bound:
   listening tcp 0.0.0.0:6443
+  listening admin 127.0.0.1:9442
 
 Signals:
-  SIGTERM or SIGINT: nothing new is accepted; requests under way have --drain to end. A second one stops at once.";
+  SIGTERM or SIGINT: /readyz turns red, nothing new is accepted; requests under way have --drain to end. A second one stops at once.";
 
 /// Hide objects that are not initialized, by a proxy before an apiserver
 ///
@@ -57,6 +64,10 @@ pub struct ReadProxy {
     /// TCP address for clients; port 0 takes a free port
     #[arg(long, value_name = "ADDRESS", default_value_t = LISTEN)]
     listen: SocketAddr,
+
+    /// Address of /livez, /readyz and /metrics: plaintext on loopback, TLS elsewhere
+    #[arg(long, value_name = "ADDRESS", default_value_t = ADMIN)]
+    admin: SocketAddr,
 
     /// The server certificate and its intermediates (PEM)
     #[arg(long, value_name = "FILE")]
@@ -161,6 +172,8 @@ impl ReadProxy {
         });
         let tls = Arc::new(tls.map_err(|error| format!("{error}; {}", error.fix()))?);
         let port = Port::bind("--listen", self.listen, true, false).map_err(|error| error.to_string())?;
+        let admin_port = Port::bind("--admin", self.admin, true, false).map_err(|error| error.to_string())?;
+        let admin_tls = (!is_local(self.admin)).then(|| Arc::clone(&tls));
         let mut threads = Builder::new_multi_thread();
         let runtime = UnwaitedRuntime::build(threads.worker_threads(self.workers.get()).enable_all());
         let runtime = runtime.map_err(|error| format!("cannot start threads: {error}"))?;
@@ -178,6 +191,7 @@ impl ReadProxy {
             not_found_for: self.not_found_for,
             hold_timeout: self.hold_timeout,
             most_holds: self.max_holds.get(),
+            most_connections: connections,
         };
         let drain = self.drain;
         let access = access(self.upstream_kubeconfig, self.context);
@@ -190,10 +204,16 @@ impl ReadProxy {
             let address = port.address().map_err(|error| error.to_string())?;
             let listener = port.for_operators().map_err(|error| error.to_string())?;
             tokio::spawn(origin.follow(Arc::clone(&proxy)));
-            tokio::spawn(follow(Arc::clone(&tls)));
-            announce(address).map_err(|error| format!("cannot print: {error}"))?;
+            let process = Arc::new(Metrics::new(1));
+            tokio::spawn(follow(Arc::clone(&tls), Arc::clone(&process)));
+            let admin_address = admin_port.address().map_err(|error| error.to_string())?;
+            let admin_listener = admin_port.for_operators().map_err(|error| error.to_string())?;
+            tokio::spawn(ProxyAdmin::new(Arc::clone(&proxy), process).serve(admin_listener, admin_tls));
+            let asking = Arc::clone(&proxy);
+            tokio::spawn(async move { asking.await_apiserver().await });
+            announce(address, admin_address).map_err(|error| format!("cannot print: {error}"))?;
             let (stop, stopping) = watch::channel(false);
-            let mut serving = tokio::spawn(listen::serve(proxy, listener, tls, connections, stopping, drain));
+            let mut serving = tokio::spawn(listen::serve(proxy, listener, tls, stopping, drain));
             let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
             let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
             tokio::select! {
@@ -214,7 +234,7 @@ impl ReadProxy {
 }
 
 /// Looks at the TLS files until dropped.
-async fn follow(tls: Arc<ServerTls>) {
+async fn follow(tls: Arc<ServerTls>, metrics: Arc<Metrics>) {
     let reads = BlockingReads::default();
     let mut ticks = interval(LOOK.0);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -222,18 +242,23 @@ async fn follow(tls: Arc<ServerTls>) {
         ticks.tick().await;
         let look = Arc::clone(&tls);
         match reads.run(LOOK.1, move || look.look()).await {
-            Ok(FileCheck::Replaced) => tracing::info!("using the new TLS files for new connections"),
+            Ok(FileCheck::Replaced) => {
+                tracing::info!("using the new TLS files for new connections");
+                metrics.tls_reload(TlsReload::Replaced);
+            }
             Ok(FileCheck::Rejected { error, news: true }) => {
+                metrics.tls_reload(TlsReload::Rejected);
                 tracing::warn!(%error, fix = error.fix(), "the changed TLS files are not valid; the old ones stay in use");
             }
             Ok(FileCheck::Same | FileCheck::Rejected { .. }) => {}
             Err(why) => tracing::warn!(%why, "cannot read the TLS files; the last good ones stay in use"),
         }
+        metrics.set_ends(tls.expiries().into_iter().map(|expiry| (expiry.certificate, expiry.end)).collect());
     }
 }
 
-fn announce(address: SocketAddr) -> io::Result<()> {
+fn announce(address: SocketAddr, admin: SocketAddr) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
-    writeln!(stdout, "listening tcp {address}")?;
+    writeln!(stdout, "listening tcp {address}\nlistening admin {admin}")?;
     stdout.flush()
 }

@@ -4,7 +4,10 @@
 use std::{
     collections::HashMap,
     hash::{Hash, Hasher},
-    sync::{Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -19,7 +22,7 @@ use crate::{
     cel::{AccessCheck, AccessTarget, ResourceAccess, Subject},
     initialize::VERB,
     kube::{KubeAccess, KubeClient, KubeError, ReloadingClient},
-    telemetry::Throttle,
+    telemetry::{ProxyQuestion, QuestionEnd, ReadProxyMetrics, Throttle},
 };
 
 /// Age up to which an answer about an account is used again.
@@ -35,6 +38,8 @@ const MOST_REVIEWS: usize = 32;
 const REVIEWED_WITHIN: Duration = Duration::from_secs(5);
 /// Bytes of a token, or of an account, that the apiserver is asked about in the proxy's own name.
 const LARGEST: usize = 32 << 10;
+/// A token that is nobody's.
+const NOBODY: &str = "gatepost-read-proxy-asks-whether-it-may-ask";
 
 /// Reason why nothing is known about a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +61,25 @@ pub struct Cluster {
     /// Answers by the digests of account and question.
     rights: Recent<[u8; 32], bool>,
     reviews: Semaphore,
+    /// Requests that wait for a place among them.
+    waiting: AtomicUsize,
+    metrics: Arc<ReadProxyMetrics>,
+}
+
+/// One of the requests that wait.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn among(waiting: &'a AtomicUsize) -> Self {
+        waiting.fetch_add(1, Relaxed);
+        Self(waiting)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
 }
 
 impl Cluster {
@@ -66,7 +90,32 @@ impl Cluster {
     pub async fn new(access: KubeAccess) -> Result<Self, KubeError> {
         let connection = AsyncMutex::new((ReloadingClient::new(access).await?, None));
         let reviews = Semaphore::new(MOST_REVIEWS);
-        Ok(Self { connection, tokens: Recent::default(), rights: Recent::default(), reviews })
+        let (tokens, rights) = (Recent::default(), Recent::default());
+        let (waiting, metrics) = (AtomicUsize::new(0), Arc::default());
+        Ok(Self { connection, tokens, rights, reviews, waiting, metrics })
+    }
+
+    /// Counters of the proxy.
+    pub(super) fn metrics(&self) -> &Arc<ReadProxyMetrics> {
+        &self.metrics
+    }
+
+    /// Questions that are being asked and the most of them, and the requests that wait.
+    pub(super) fn load(&self) -> ((usize, usize), usize) {
+        let asked = MOST_REVIEWS - self.reviews.available_permits();
+        ((asked, MOST_REVIEWS), self.waiting.load(Relaxed))
+    }
+
+    /// True where the apiserver answers a question of ours.
+    pub(super) async fn answers(&self) -> bool {
+        let asking = async { self.client().await?.review_token(NOBODY).await };
+        match asking.await {
+            Ok(_) => true,
+            Err(failure) => {
+                self.failed(&failure).await;
+                false
+            }
+        }
     }
 
     /// The client to ask with now.
@@ -88,6 +137,7 @@ impl Cluster {
 
     /// Notes and logs a failure.
     pub(super) async fn failed(&self, failure: &KubeError) {
+        self.metrics.own_failure();
         let mut held = self.connection.lock().await;
         held.0.failed(failure);
         held.1 = None;
@@ -98,10 +148,14 @@ impl Cluster {
     }
 
     /// Place for a question about a user.
-    async fn turn(&self) -> Result<SemaphorePermit<'_>, Unanswered> {
+    async fn turn(&self, question: ProxyQuestion) -> Result<SemaphorePermit<'_>, Unanswered> {
+        let _waiting = Waiting::among(&self.waiting);
         match timeout(REVIEWED_WITHIN, self.reviews.acquire()).await {
             Ok(Ok(turn)) => Ok(turn),
-            Ok(Err(_)) | Err(_) => Err(Unanswered::Busy),
+            Ok(Err(_)) | Err(_) => {
+                drop(self.metrics.begin((question, QuestionEnd::Busy)));
+                Err(Unanswered::Busy)
+            }
         }
     }
 
@@ -117,13 +171,16 @@ impl Cluster {
         if let Some(known) = self.tokens.get(&key) {
             return Ok(Some(known));
         }
-        let _turn = self.turn().await?;
+        let _turn = self.turn(ProxyQuestion::Token).await?;
         // Another request of the same user may have asked meanwhile.
         if let Some(known) = self.tokens.get(&key) {
             return Ok(Some(known));
         }
+        let mut counted = self.metrics.begin((ProxyQuestion::Token, QuestionEnd::Abandoned));
         let asking = async { self.client().await?.review_token(token).await };
-        match asking.await {
+        let answer = asking.await;
+        counted.end.1 = end_of(answer.as_ref().map(Option::is_some));
+        match answer {
             Ok(owner) => {
                 let owner = owner.map(|(name, user)| Account { name, user });
                 if let Some(owner) = &owner {
@@ -159,12 +216,15 @@ impl Cluster {
         if let Some(known) = self.rights.get(&key) {
             return Ok(known);
         }
-        let _turn = self.turn().await?;
+        let _turn = self.turn(ProxyQuestion::Access).await?;
         if let Some(known) = self.rights.get(&key) {
             return Ok(known);
         }
+        let mut counted = self.metrics.begin((ProxyQuestion::Access, QuestionEnd::Abandoned));
         let asking = async { self.client().await?.review_access(&account.name, &account.user, &check).await };
-        match asking.await {
+        let answer = asking.await;
+        counted.end.1 = end_of(answer.as_ref().map(|decision| decision.allowed));
+        match answer {
             Ok(decision) => {
                 self.rights.put(key, decision.allowed);
                 Ok(decision.allowed)
@@ -174,6 +234,15 @@ impl Cluster {
                 Err(Unanswered::Failed)
             }
         }
+    }
+}
+
+/// End of a question with that answer.
+fn end_of<E>(answer: Result<bool, E>) -> QuestionEnd {
+    match answer {
+        Ok(true) => QuestionEnd::Yes,
+        Ok(false) => QuestionEnd::No,
+        Err(_) => QuestionEnd::Failed,
     }
 }
 

@@ -1,7 +1,7 @@
 //! CREATE of a resource that is opted in: by POST, PUT or server-side apply. The answer is held while the object is not
 //! initialized.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{
@@ -18,11 +18,12 @@ use super::{
     path::ResourcePath,
     query::Query,
     refusal::ProxyRefusal,
-    serve::{Passing, Proxy, Sent},
+    serve::{Answered, Passing, Proxy, Sent},
     warning,
 };
 use crate::{
     kube::{KubeError, WatchedChange},
+    telemetry::{ProxyHoldEnd, ProxyOutcome, ProxyRefused},
     wire::object_head::ObjectHead,
 };
 
@@ -37,18 +38,14 @@ const LASTING: Duration = Duration::from_secs(300);
 
 impl Proxy {
     /// Passes the request; where the object in its answer waits for initializers, so does the client.
-    pub(super) async fn create(
-        &self,
-        mut passing: Passing<'_>,
-        path: &ResourcePath,
-    ) -> Result<Response<Body>, ProxyRefusal> {
+    pub(super) async fn create(&self, mut passing: Passing<'_>, path: &ResourcePath) -> Result<Answered, ProxyRefusal> {
         let query = passing.request.uri().query().map(str::to_owned);
         let query = Query::new(query.as_deref());
         let until = passing.sent.arrived + self.patience(query);
         let is_dry_run = query.is_dry_run();
         // Before anything is stored: afterwards it is too late to say no.
-        let no_room = |_| ProxyRefusal::too_many("too many writes that wait for initializers");
-        let _hold = Arc::clone(&self.holds).try_acquire_owned().map_err(no_room)?;
+        let no_room = || ProxyRefusal::too_many(ProxyRefused::Holds, "too many writes that wait for initializers");
+        let _hold = self.holds.take().ok_or_else(no_room)?;
         passing.request.headers_mut().remove(ACCEPT_ENCODING);
         // The answer has to show the object. It is read once more in a form that does not.
         let headers = &passing.sent.headers;
@@ -60,7 +57,7 @@ impl Proxy {
         let answer = self.send(sent.user, request).await?;
         let is_created = answer.status() == StatusCode::CREATED;
         if is_dry_run || !(is_created || (answer.status().is_success() && in_another_form)) {
-            return Ok(answer);
+            return Ok((ProxyOutcome::Written, answer));
         }
         let Inspected { answer, body, room } =
             self.inspect(answer, &self.created, sent.share_of_writes).await.map_err(ProxyRefusal::once_stored)?;
@@ -68,21 +65,32 @@ impl Proxy {
         let head = head(answer.headers(), &body).ok_or_else(ProxyRefusal::unknown_object)?;
         let is_held = is_created && head.label.is_some();
         if !is_held && !in_another_form {
-            return Ok(Inspected { answer, body, room }.into_response());
+            return Ok((ProxyOutcome::Written, Inspected { answer, body, room }.into_response()));
         }
         // Many may wait, and for long.
         drop((body, room));
         let mut held = HeldObject::new(head);
         if !is_held {
-            return self.in_form(answer, path, &held, &sent).await;
+            return Ok((ProxyOutcome::Written, self.in_form(answer, path, &held, &sent).await?));
         }
+        // A creator that leaves drops this.
+        let mut counted = self.metrics.begin(ProxyHoldEnd::Abandoned);
         let ended = timeout_at(until, self.follow(path, &mut held)).await;
-        match ended {
+        counted.end = match &ended {
+            Err(_) => ProxyHoldEnd::TimedOut,
+            Ok(Ended::Failed(_)) => ProxyHoldEnd::Failed,
+            Ok(Ended::Deleted) => ProxyHoldEnd::Deleted,
+            Ok(Ended::Completed) => ProxyHoldEnd::Completed,
+        };
+        drop(counted);
+        let answer = match ended {
             Err(_) => Err(ProxyRefusal::timed_out(path, &held)),
             Ok(Ended::Failed(result)) => Err(ProxyRefusal::verbatim(result)),
-            Ok(Ended::Deleted) => Err(ProxyRefusal::deleted(path, &held)),
+            Ok(Ended::Deleted) => Err(ProxyRefusal::deleted(path, &held).after_hold()),
             Ok(Ended::Completed) => self.in_form(answer, path, &held, &sent).await,
-        }
+        };
+        // What cannot be shown is counted as that.
+        answer.map(|answer| (ProxyOutcome::Held, answer))
     }
 
     /// The answer with the object as it is now, in the form that was asked for.

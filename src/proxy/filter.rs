@@ -8,13 +8,18 @@ use super::{
     refusal::ProxyRefusal,
     serve::{Passing, Proxy},
 };
+use crate::telemetry::ProxyOutcome;
 
 impl Proxy {
-    /// Rewrites the parameters.
+    /// Rewrites the parameters. Says whether anything is left out.
     ///
     /// # Errors
     /// A refusal where they cannot be rewritten, or nobody can say what the user may see.
-    pub(super) async fn filter(&self, passing: &mut Passing<'_>, path: &ResourcePath) -> Result<(), ProxyRefusal> {
+    pub(super) async fn filter(
+        &self,
+        passing: &mut Passing<'_>,
+        path: &ResourcePath,
+    ) -> Result<ProxyOutcome, ProxyRefusal> {
         let sent = passing.request.uri().query().map(str::to_owned);
         let query = Query::new(sent.as_deref());
         let account = self.account(&passing.sent).await?;
@@ -23,6 +28,11 @@ impl Proxy {
             Some(account) if self.sees_all(account) => true,
             Some(account) => query.includes_uninitialized() && self.cluster.may_initialize(account, path).await?,
         };
-        passing.set_query(&if sees { query.without_include() } else { query.initialized_only() })
+        let (outcome, query) = match sees {
+            true => (ProxyOutcome::Passed, query.without_include()),
+            false => (ProxyOutcome::Filtered, query.initialized_only()),
+        };
+        passing.set_query(&query)?;
+        Ok(outcome)
     }
 }

@@ -3,7 +3,7 @@
 //! Where the answer does not show that, the object's metadata does. The two may be of different times, as one may come from
 //! a cache; so what is then shown was read between two reads of metadata that find the same object initialized.
 
-use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, header::ACCEPT_ENCODING};
+use http::{HeaderMap, Method, Request, StatusCode, Uri, header::ACCEPT_ENCODING};
 
 use super::{
     body::Body,
@@ -12,12 +12,9 @@ use super::{
     path::ResourcePath,
     query::Query,
     refusal::ProxyRefusal,
-    serve::{Passing, Proxy, Sent},
+    serve::{Answered, Passing, Proxy, Sent},
 };
-use crate::{
-    initialize::visibility::{HiddenObject, hidden},
-    wire::object_head::ObjectHead,
-};
+use crate::{initialize::visibility::HiddenObject, telemetry::ProxyOutcome, wire::object_head::ObjectHead};
 
 /// Subresource that shows the whole object.
 const STATUS: &str = "status";
@@ -30,11 +27,7 @@ struct Again {
 
 impl Proxy {
     /// Passes the request, and looks at the object in the answer.
-    pub(super) async fn get(
-        &self,
-        mut passing: Passing<'_>,
-        path: &ResourcePath,
-    ) -> Result<Response<Body>, ProxyRefusal> {
+    pub(super) async fn get(&self, mut passing: Passing<'_>, path: &ResourcePath) -> Result<Answered, ProxyRefusal> {
         let query = passing.request.uri().query().map(str::to_owned);
         let query = Query::new(query.as_deref());
         if query.includes_uninitialized() {
@@ -48,7 +41,7 @@ impl Proxy {
         let answer = self.send(sent.user, request).await?;
         // Whoever may not read the object learns nothing else of it.
         if answer.status() != StatusCode::OK || is_head {
-            return Ok(answer);
+            return Ok((ProxyOutcome::Passed, answer));
         }
         let inspected = self.inspect(answer, &self.inspected, sent.share).await?;
         let shows_object = path.subresource.as_deref().is_none_or(|subresource| subresource == STATUS);
@@ -65,7 +58,7 @@ impl Proxy {
         };
         if head.label.is_none() {
             return match is_current {
-                true => Ok(inspected.into_response()),
+                true => Ok((ProxyOutcome::Shown, inspected.into_response())),
                 false => {
                     drop(inspected);
                     self.get_again(again, &sent, path, &head).await
@@ -77,7 +70,7 @@ impl Proxy {
             && (self.sees_all(account)
                 || (query.includes_uninitialized() && self.cluster.may_initialize(account, path).await?))
         {
-            return Ok(inspected.into_response());
+            return Ok((ProxyOutcome::Shown, inspected.into_response()));
         }
         let how = self.hidden_as(&sent, account.as_ref());
         let object = HiddenObject {
@@ -87,7 +80,7 @@ impl Proxy {
             uid: &head.uid,
             resource_version: &head.resource_version,
         };
-        Err(ProxyRefusal::of(&hidden(how, object)))
+        Err(ProxyRefusal::hidden(how, object))
     }
 
     /// The answer to the same request, read after `before` has been found initialized, and not from a cache. It is the
@@ -98,7 +91,7 @@ impl Proxy {
         sent: &Sent<'_>,
         path: &ResourcePath,
         before: &ObjectHead,
-    ) -> Result<Response<Body>, ProxyRefusal> {
+    ) -> Result<Answered, ProxyRefusal> {
         let mut request = Request::new(Body::default());
         let query = again.uri.query().map(str::to_owned);
         *request.uri_mut() = again.uri;
@@ -107,11 +100,11 @@ impl Proxy {
         passing.set_query(&Query::new(query.as_deref()).without_version())?;
         let answer = self.send(sent.user, passing.request).await?;
         if answer.status() != StatusCode::OK {
-            return Ok(answer);
+            return Ok((ProxyOutcome::Passed, answer));
         }
         let after = self.head_of(path).await?;
         match after.uid == before.uid && after.label.is_none() {
-            true => Ok(answer),
+            true => Ok((ProxyOutcome::Shown, answer)),
             false => Err(ProxyRefusal::replaced()),
         }
     }

@@ -11,7 +11,7 @@ use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{body::Body, hold::MARKS, query::Query, refusal::ProxyRefusal, serve::Proxy};
-use crate::wire::object_head::ObjectHead;
+use crate::{telemetry::ProxyRefused, wire::object_head::ObjectHead};
 
 /// The largest object that is inspected: more than an apiserver stores.
 // source: etcd --max-request-bytes (1.5 MiB), and the limit of a request's body of 3 MiB in kubernetes/apiserver
@@ -37,7 +37,8 @@ impl Room {
     /// Room for so many KiB, of all of it and of the connection's.
     fn take(all: &Arc<Semaphore>, own: &Arc<Semaphore>, kib: usize) -> Result<Self, ProxyRefusal> {
         let kib = u32::try_from(kib).unwrap_or(u32::MAX);
-        let too_many = |_| ProxyRefusal::too_many("no memory left for objects that it must look at");
+        let why = "no memory left for objects that it must look at";
+        let too_many = |_| ProxyRefusal::too_many(ProxyRefused::Memory, why);
         let own = Arc::clone(own).try_acquire_many_owned(kib).map_err(too_many)?;
         let all = Arc::clone(all).try_acquire_many_owned(kib).map_err(too_many)?;
         Ok(Self { all, own })

@@ -55,16 +55,15 @@ const FIELDS: u32 = 256 << 10;
 /// Pause after the operating system has refused a connection, as when there are too many open files.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves connections until `stop` says so, and then those that are there for `drain` at most. At most `connections` are
-/// served at a time, also as another protocol; others wait to be accepted.
+/// Serves connections until `stop` says so, and then those that are there for `drain` at most.
 pub async fn serve(
     proxy: Arc<Proxy>,
     listener: TcpListener,
     tls: Arc<ServerTls>,
-    connections: usize,
     stop: watch::Receiver<bool>,
     drain: Duration,
 ) {
+    let connections = proxy.settings.most_connections;
     let room = Arc::new(Semaphore::new(connections));
     let (cutting, cut) = watch::channel(());
     let mut serving = JoinSet::new();
@@ -81,7 +80,7 @@ pub async fn serve(
                 Ok((stream, peer)) => {
                     // It is never closed.
                     let Ok(place) = place else { break };
-                    let place = Place::new(place, cut.clone());
+                    let place = Place::new(place, cut.clone(), Arc::clone(&proxy.metrics));
                     let client = (stream, peer.ip());
                     let connection = connection(Arc::clone(&proxy), client, place, Arc::clone(&tls), stop.clone());
                     serving.spawn(async move {
@@ -97,6 +96,7 @@ pub async fn serve(
             },
         }
     }
+    proxy.lifecycle.drains();
     drop(listener);
     let ending = async {
         while serving.join_next().await.is_some() {}
@@ -124,13 +124,17 @@ async fn connection(
     let stream = match timeout(HANDSHAKE, TlsAcceptor::from(tls.front()).accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
+            proxy.metrics.handshake_failure();
             static LINES: Throttle = Throttle::new();
             if let Some(held_back) = LINES.pass() {
                 tracing::warn!(%error, client = %address, held_back, "a client's TLS handshake failed");
             }
             return Ok(());
         }
-        Err(_) => return Ok(()),
+        Err(_) => {
+            proxy.metrics.handshake_failure();
+            return Ok(());
+        }
     };
     let peer = Arc::new(Peer::new(address, ClientChain::of(stream.get_ref().1), tls, place));
     let activity = Arc::clone(&peer.activity);

@@ -17,6 +17,8 @@
 //! | CREATE | `create`, and `hold` for the object that is waited for |
 //! | requests that become another protocol | `upgrade` |
 //! | the proxy's own questions to the apiserver | `cluster` |
+//! | places of writes, and since when they are taken | `write_places` |
+//! | may clients be sent here | `readiness` |
 //! | answers in the apiserver's place | `refusal` |
 //! | content of messages | `body` |
 //! | the apiserver, and connections to it | `upstream`, `pool`; `origin` follows its certificates |
@@ -39,6 +41,7 @@ mod place;
 pub mod plan;
 mod pool;
 pub mod query;
+mod readiness;
 mod refusal;
 pub mod requester;
 pub mod resources;
@@ -46,10 +49,12 @@ pub mod serve;
 mod upgrade;
 pub mod upstream;
 mod warning;
+mod write_places;
 
 pub use self::{
     cluster::Cluster,
     origin::RequestOrigin,
+    readiness::ProxyReadiness,
     resources::ProxiedResources,
     serve::{Proxy, ProxySettings},
     upstream::Upstream,

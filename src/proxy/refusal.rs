@@ -10,7 +10,7 @@ use super::{body::Body, cluster::Unanswered, hold::HeldObject, path::ResourcePat
 use crate::{
     initialize::visibility::{HiddenAs, HiddenObject, hidden},
     model::{StatusCause, StatusInfo, StatusMetadata},
-    telemetry::Throttle,
+    telemetry::{ProxyOutcome, ProxyRefused, Throttle},
     wire::outbound::json_status,
 };
 
@@ -24,69 +24,91 @@ pub(super) struct ProxyRefusal {
     status: Value,
     /// Clients may send it again by themselves: nothing was done.
     repeatable: bool,
+    /// What the request is counted as.
+    outcome: ProxyOutcome,
 }
 
 impl ProxyRefusal {
-    /// Refusal with that status.
-    pub(super) fn of(info: &StatusInfo) -> Self {
+    fn of(outcome: ProxyOutcome, info: &StatusInfo) -> Self {
         let code = u16::try_from(info.code).ok().and_then(|code| StatusCode::from_u16(code).ok());
-        Self::with(code, json_status(info))
+        Self::with(outcome, code, json_status(info))
+    }
+
+    /// An object that is not initialized, as its reader gets it.
+    pub(super) fn hidden(how: HiddenAs, object: HiddenObject<'_>) -> Self {
+        Self::of(ProxyOutcome::Hidden, &hidden(how, object))
+    }
+
+    /// What the request is counted as.
+    pub(super) fn outcome(&self) -> ProxyOutcome {
+        self.outcome
+    }
+
+    /// The same as the answer to a CREATE that was held.
+    pub(super) fn after_hold(self) -> Self {
+        Self { outcome: ProxyOutcome::Held, ..self }
     }
 
     /// A status as somebody else has written it, an initializer's result. Its code is the answer's, where it is an error's.
     pub(super) fn verbatim(status: Value) -> Self {
         let code = status["code"].as_u64().and_then(|code| u16::try_from(code).ok());
         let code = code.and_then(|code| StatusCode::from_u16(code).ok());
-        Self::with(code.filter(|code| code.is_client_error() || code.is_server_error()), status)
+        let code = code.filter(|code| code.is_client_error() || code.is_server_error());
+        Self::with(ProxyOutcome::Held, code, status)
     }
 
-    fn with(code: Option<StatusCode>, mut status: Value) -> Self {
+    fn with(outcome: ProxyOutcome, code: Option<StatusCode>, mut status: Value) -> Self {
         if let Value::Object(status) = &mut status {
             status.insert("kind".into(), "Status".into());
             status.insert("apiVersion".into(), "v1".into());
         }
-        Self { code: code.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), status, repeatable: false }
+        Self { code: code.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), status, repeatable: false, outcome }
     }
 
-    fn failure(code: i32, reason: &str, message: String) -> Self {
-        Self::of(&StatusInfo {
-            code,
-            status: "Failure".into(),
-            reason: reason.into(),
-            message,
-            ..StatusInfo::default()
-        })
+    fn failure(counted: ProxyRefused, code: i32, reason: &str, message: String) -> Self {
+        let info =
+            StatusInfo { code, status: "Failure".into(), reason: reason.into(), message, ..StatusInfo::default() };
+        Self::of(ProxyOutcome::Refused(counted), &info)
     }
 
     /// Refusal of a client that cannot be named to the apiserver.
     pub(super) fn unauthorized(why: &str) -> Self {
-        Self::failure(401, "Unauthorized", why.to_owned())
+        Self::failure(ProxyRefused::Unauthorized, 401, "Unauthorized", why.to_owned())
     }
 
     /// Refusal of a request of which nobody can say what an apiserver will make of it.
     pub(super) fn bad_request(why: &str) -> Self {
-        Self::failure(400, "BadRequest", format!("the read proxy does not pass this request: {why}"))
+        let message = format!("the read proxy does not pass this request: {why}");
+        Self::failure(ProxyRefused::BadRequest, 400, "BadRequest", message)
     }
 
     /// Refusal of a method.
     pub(super) fn bad_method(why: &str) -> Self {
-        Self::failure(405, "MethodNotAllowed", format!("the read proxy does not pass this request: {why}"))
+        let message = format!("the read proxy does not pass this request: {why}");
+        Self::failure(ProxyRefused::Method, 405, "MethodNotAllowed", message)
     }
 
     /// Refusal of a target that is too long once the selector is added that hides.
     pub(super) fn too_long() -> Self {
         let message = "the URL is too long: the read proxy adds a label selector to it".to_owned();
-        Self::failure(414, "BadRequest", message)
+        Self::failure(ProxyRefused::TooLong, 414, "BadRequest", message)
     }
 
     /// Refusal of a tunnel: it is no request of an API.
     pub(super) fn no_tunnel() -> Self {
-        Self::failure(405, "MethodNotAllowed", "the read proxy is no way to other servers".to_owned())
+        let message = "the read proxy is no way to other servers".to_owned();
+        Self::failure(ProxyRefused::Method, 405, "MethodNotAllowed", message)
     }
 
-    /// There is no apiserver to be had.
+    /// There is no apiserver to be had, and so no answer to a question of the proxy.
     pub(super) fn unavailable() -> Self {
-        Self::failure(503, "ServiceUnavailable", "the read proxy cannot reach the apiserver".to_owned())
+        let message = "the read proxy cannot reach the apiserver".to_owned();
+        Self::failure(ProxyRefused::Unanswered, 503, "ServiceUnavailable", message)
+    }
+
+    /// The same of the request itself.
+    fn unreachable() -> Self {
+        Self { outcome: ProxyOutcome::Refused(ProxyRefused::Unreachable), ..Self::unavailable() }
     }
 
     /// Nobody can say what the request may see; nothing was done.
@@ -94,13 +116,14 @@ impl ProxyRefusal {
         match why {
             Unanswered::Failed => {
                 let message = "the read proxy cannot ask the apiserver who sends this, or what it may see; try again";
-                Self { repeatable: true, ..Self::failure(503, "ServiceUnavailable", message.to_owned()) }
+                let refusal = Self::failure(ProxyRefused::Unanswered, 503, "ServiceUnavailable", message.to_owned());
+                Self { repeatable: true, ..refusal }
             }
-            Unanswered::Busy => Self::too_many("too many questions about users under way"),
+            Unanswered::Busy => Self::too_many(ProxyRefused::Questions, "too many questions about users under way"),
             Unanswered::TooLarge => {
                 let message =
                     "the token, or the user whom the request names, is too large for the read proxy to ask about";
-                Self::failure(431, "BadRequest", message.to_owned())
+                Self::failure(ProxyRefused::LargeUser, 431, "BadRequest", message.to_owned())
             }
         }
     }
@@ -108,11 +131,11 @@ impl ProxyRefusal {
     /// The apiserver was lost, and nobody knows what it has done.
     pub(super) fn lost() -> Self {
         let message = "the read proxy has lost the apiserver before its answer; it may have done what was asked";
-        Self::failure(502, "InternalError", message.to_owned())
+        Self::failure(ProxyRefused::Lost, 502, "InternalError", message.to_owned())
     }
 
     /// There are too many of such requests; nothing was done.
-    pub(super) fn too_many(what: &str) -> Self {
+    pub(super) fn too_many(counted: ProxyRefused, what: &str) -> Self {
         let info = StatusInfo {
             code: 429,
             status: "Failure".into(),
@@ -121,7 +144,7 @@ impl ProxyRefusal {
             retry_after_seconds: AGAIN,
             ..StatusInfo::default()
         };
-        Self { repeatable: true, ..Self::of(&info) }
+        Self { repeatable: true, ..Self::of(ProxyOutcome::Refused(counted), &info) }
     }
 
     /// The object that the path names is not there any more.
@@ -133,25 +156,26 @@ impl ProxyRefusal {
             uid: "",
             resource_version: "",
         };
-        Self::of(&hidden(HiddenAs::NotFound, object))
+        Self { outcome: ProxyOutcome::Refused(ProxyRefused::Replaced), ..Self::hidden(HiddenAs::NotFound, object) }
     }
 
     /// The object was replaced while it was read; nothing was done.
     pub(super) fn replaced() -> Self {
         let message = "another object has taken the name of this one while the read proxy looked at it; try again";
-        Self { repeatable: true, ..Self::failure(503, "ServiceUnavailable", message.to_owned()) }
+        let refusal = Self::failure(ProxyRefused::Replaced, 503, "ServiceUnavailable", message.to_owned());
+        Self { repeatable: true, ..refusal }
     }
 
     /// The apiserver's answer shows no object, and so not whether it is initialized.
     pub(super) fn unknown_object() -> Self {
         let message = "the read proxy cannot find the object in the apiserver's answer; a write may have been done";
-        Self::failure(500, "InternalError", message.to_owned())
+        Self::failure(ProxyRefused::UnknownObject, 500, "InternalError", message.to_owned())
     }
 
     /// The apiserver's answer is larger than any object.
     pub(super) fn too_large(limit: usize) -> Self {
         let message = format!("the read proxy looks at objects of up to {limit} bytes, and this one is larger");
-        Self::failure(500, "InternalError", message)
+        Self::failure(ProxyRefused::LargeObject, 500, "InternalError", message)
     }
 
     /// The object is initialized, and cannot be shown.
@@ -159,7 +183,7 @@ impl ProxyRefusal {
         let name = held.name();
         let message =
             format!("{} {name:?} was created and initialized, and the read proxy cannot read it", path.resource);
-        Self::failure(500, "InternalError", message)
+        Self::failure(ProxyRefused::Unread, 500, "InternalError", message)
     }
 
     /// The same of an object that is stored already: it must not be sent again.
@@ -168,7 +192,7 @@ impl ProxyRefusal {
             false => self,
             true => {
                 let message = "the object was created, and the read proxy has no memory left to wait for it";
-                Self::failure(500, "InternalError", message.to_owned())
+                Self::failure(ProxyRefused::Unread, 500, "InternalError", message.to_owned())
             }
         }
     }
@@ -177,7 +201,7 @@ impl ProxyRefusal {
     pub(super) fn deleted(path: &ResourcePath, held: &HeldObject) -> Self {
         let name = held.name();
         let message = format!("{} {name:?} was deleted before it was initialized", path.resource);
-        Self::failure(500, "InternalError", message)
+        Self::failure(ProxyRefused::Unread, 500, "InternalError", message)
     }
 
     /// The object is there, and its initializers have not finished in time.
@@ -192,7 +216,7 @@ impl ProxyRefusal {
             message: format!("{waits}; watch the object with uid {uid:?} from resourceVersion {version:?}"),
             field: held.waits_for().unwrap_or_default().to_owned(),
         };
-        Self::of(&StatusInfo {
+        let info = StatusInfo {
             code: 504,
             status: "Failure".into(),
             reason: "Timeout".into(),
@@ -211,7 +235,8 @@ impl ProxyRefusal {
                 ..StatusMetadata::default()
             })),
             ..StatusInfo::default()
-        })
+        };
+        Self::of(ProxyOutcome::Held, &info)
     }
 
     /// The answer.
@@ -241,7 +266,7 @@ impl From<SendError> for ProxyRefusal {
             tracing::warn!(%error, held_back, "a request could not be passed to the apiserver");
         }
         match error {
-            SendError::Connect(_) => Self::unavailable(),
+            SendError::Connect(_) => Self::unreachable(),
             SendError::Lost(_) => Self::lost(),
         }
     }
@@ -274,7 +299,7 @@ mod tests {
     fn only_what_was_not_done_is_sent_again_by_clients() {
         let retry = |refusal: ProxyRefusal| refusal.into_response().headers().contains_key(RETRY_AFTER);
         assert!(
-            retry(ProxyRefusal::too_many("many"))
+            retry(ProxyRefusal::too_many(ProxyRefused::Holds, "many"))
                 && !retry(ProxyRefusal::lost())
                 && !retry(ProxyRefusal::unavailable())
         );

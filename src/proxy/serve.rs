@@ -4,7 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header::USER_AGENT, uri::PathAndQuery};
 use hyper::body::Incoming;
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, sleep},
+};
 
 use super::{
     activity::Activity,
@@ -15,17 +18,24 @@ use super::{
     plan::{ReadPlan, Unreadable},
     pool::Pool,
     query::Query,
+    readiness::{Lifecycle, ProxyReadiness},
     refusal::ProxyRefusal,
     requester::{self, Account, RemoteUser},
     resources::ProxiedResources,
     upgrade,
     upstream::Upstream,
+    write_places::WritePlaces,
 };
-use crate::initialize::visibility::{HiddenAs, SEE_ALL};
+use crate::{
+    initialize::visibility::{HiddenAs, SEE_ALL},
+    telemetry::{ProxyLoad, ProxyOutcome, ReadProxyMetrics},
+};
 
 /// Memory for objects that are inspected, in KiB: those of GET, and those that were just created. Readers leave room for
 /// answers about what is stored already.
 const INSPECTED_KIB: (usize, usize) = (192 << 10, 64 << 10);
+/// Pause after an apiserver that has answered nothing yet.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Settings of a proxy.
 #[derive(Clone, Debug)]
@@ -40,7 +50,12 @@ pub struct ProxySettings {
     pub hold_timeout: Duration,
     /// Writes that may wait for initializers, or for the apiserver's answer, at the same time.
     pub most_holds: usize,
+    /// Connections of clients at the same time, also as another protocol; others wait to be accepted.
+    pub most_connections: usize,
 }
+
+/// An answer, and what its request is counted as.
+pub(super) type Answered = (ProxyOutcome, Response<Body>);
 
 /// Reverse proxy before an apiserver.
 #[derive(Debug)]
@@ -51,9 +66,11 @@ pub struct Proxy {
     plain: Pool,
     /// Connections with the front proxy's certificate.
     front_proxy: Option<Pool>,
-    pub(super) holds: Arc<Semaphore>,
+    pub(super) holds: Arc<WritePlaces>,
     pub(super) inspected: Arc<Semaphore>,
     pub(super) created: Arc<Semaphore>,
+    pub(super) metrics: Arc<ReadProxyMetrics>,
+    pub(super) lifecycle: Lifecycle,
 }
 
 /// A request on its way: rewritten for the apiserver, and as it was sent.
@@ -79,11 +96,47 @@ pub(super) struct Sent<'a> {
 impl Proxy {
     /// Proxy to that apiserver, with and without the front proxy's certificate.
     pub fn new(settings: ProxySettings, cluster: Cluster, plain: Upstream, front_proxy: Option<Upstream>) -> Arc<Self> {
-        let holds = Arc::new(Semaphore::new(settings.most_holds));
+        let holds = WritePlaces::new(settings.most_holds);
         let (plain, front_proxy) = (Pool::new(plain), front_proxy.map(Pool::new));
         let inspected = Arc::new(Semaphore::new(INSPECTED_KIB.0));
         let created = Arc::new(Semaphore::new(INSPECTED_KIB.1));
-        Arc::new(Self { settings, cluster, plain, front_proxy, holds, inspected, created })
+        let metrics = Arc::clone(cluster.metrics());
+        let lifecycle = Lifecycle::default();
+        Arc::new(Self { settings, cluster, plain, front_proxy, holds, inspected, created, metrics, lifecycle })
+    }
+
+    /// Counters.
+    pub fn metrics(&self) -> &Arc<ReadProxyMetrics> {
+        &self.metrics
+    }
+
+    /// What is in use now, and the most that may be.
+    pub fn load(&self) -> ProxyLoad {
+        let bytes = |kib: usize, free: &Semaphore| ((kib - free.available_permits()) << 10, kib << 10);
+        let (questions, waiting) = self.cluster.load();
+        ProxyLoad {
+            holds: self.holds.load(),
+            oldest_hold: self.holds.oldest(),
+            read: bytes(INSPECTED_KIB.0, &self.inspected),
+            written: bytes(INSPECTED_KIB.1, &self.created),
+            questions,
+            waiting,
+            most_connections: self.settings.most_connections,
+        }
+    }
+
+    /// May clients be sent here?
+    pub fn readiness(&self) -> ProxyReadiness {
+        self.lifecycle.readiness()
+    }
+
+    /// Asks the apiserver about a user who is nobody until it has answered. From then on address, credentials and
+    /// permission of the proxy's own account are known to be right, and clients may be sent here.
+    pub async fn await_apiserver(&self) {
+        while !self.cluster.answers().await {
+            sleep(PAUSE).await;
+        }
+        self.lifecycle.answered();
     }
 
     /// New connections go there from now on.
@@ -97,11 +150,17 @@ impl Proxy {
     /// Answers a request, in whatever way.
     pub(super) async fn answer(&self, peer: &Peer, request: Request<Incoming>) -> Response<Body> {
         let under_way = peer.activity.begin();
-        let answer = self.pass(peer, request).await.unwrap_or_else(ProxyRefusal::into_response);
+        // A client that leaves drops this.
+        let mut counted = self.metrics.begin(ProxyOutcome::Abandoned);
+        let (outcome, answer) = match self.pass(peer, request).await {
+            Ok(answered) => answered,
+            Err(refusal) => (refusal.outcome(), refusal.into_response()),
+        };
+        counted.end = outcome;
         answer.map(|body| body.answering(under_way))
     }
 
-    async fn pass(&self, peer: &Peer, mut request: Request<Incoming>) -> Result<Response<Body>, ProxyRefusal> {
+    async fn pass(&self, peer: &Peer, mut request: Request<Incoming>) -> Result<Answered, ProxyRefusal> {
         let user = peer.user()?;
         if request.method() == Method::CONNECT {
             return Err(ProxyRefusal::no_tunnel());
@@ -126,21 +185,22 @@ impl Proxy {
         parts.extensions.clear();
         let request = Request::from_parts(parts, Body::streamed(body));
         let mut passing = Passing { request, sent };
-        match plan {
-            ReadPlan::Pass => {}
+        let outcome = match plan {
+            ReadPlan::Pass => ProxyOutcome::Passed,
             ReadPlan::Refuse(why @ Unreadable::Path) => return Err(ProxyRefusal::bad_request(&why.to_string())),
             ReadPlan::Refuse(why @ Unreadable::Method) => return Err(ProxyRefusal::bad_method(&why.to_string())),
             ReadPlan::Filter(path) => self.filter(&mut passing, &path).await?,
             ReadPlan::Get(path) => return self.get(passing, &path).await,
             ReadPlan::Create(path) => return self.create(passing, &path).await,
-        }
-        match protocol {
+        };
+        let answer = match protocol {
             Some(protocol) => {
                 let (upstream, place) = (self.pool(user)?.upstream(), Arc::clone(&peer.place));
-                upgrade::pass(&upstream, passing.request, protocol, upgrading, place).await
+                upgrade::pass(&upstream, passing.request, protocol, upgrading, place).await?
             }
-            None => self.send(user, passing.request).await,
-        }
+            None => self.send(user, passing.request).await?,
+        };
+        Ok((outcome, answer))
     }
 
     /// Sends a request to the apiserver, and gives its answer as the client may have it.

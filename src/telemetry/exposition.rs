@@ -1,6 +1,7 @@
 //! The counters as OpenMetrics text. This file and the folder beside it alone use prometheus-client.
 
 mod calls;
+mod read_proxy;
 mod samples;
 
 use std::{
@@ -15,7 +16,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use self::samples::{by_outcome, counter, family, histogram};
+use self::samples::{build, by_outcome, counter, family, histogram};
 use super::{
     AccessReviewOutcome, Attendance, DroppedReport, InitializerOutcome, Metrics, ReadOutcome, Reading, Refused,
     RequestOutcome, TlsReload, faults, log,
@@ -29,13 +30,18 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 impl Metrics {
     /// Everything as OpenMetrics text.
     pub fn render(self: &Arc<Self>) -> Result<String, fmt::Error> {
-        let mut registry = Registry::default();
-        registry.register_collector(Box::new(Scrape(Arc::clone(self))));
-        let mut text = String::with_capacity(8192);
-        encode_registry(&mut text, &registry)?;
-        text.push_str("# EOF\n");
-        Ok(text)
+        rendered(Box::new(Scrape(Arc::clone(self))))
     }
+}
+
+/// What the collector finds, as OpenMetrics text.
+fn rendered(collector: Box<dyn Collector>) -> Result<String, fmt::Error> {
+    let mut registry = Registry::default();
+    registry.register_collector(collector);
+    let mut text = String::with_capacity(8192);
+    encode_registry(&mut text, &registry)?;
+    text.push_str("# EOF\n");
+    Ok(text)
 }
 
 /// A value of one initializer.
@@ -120,26 +126,12 @@ impl Collector for Scrape {
         family(encoder, &table::CONFIG_READ_DURATION, |out| {
             histogram(out, &[], &reads, |outcome| outcome < ReadOutcome::GOOD)
         })?;
-        family(encoder, &table::TLS_RELOADS, |out| {
-            TlsReload::LABELS
-                .iter()
-                .zip(&metrics.tls_reloads)
-                .try_for_each(|(outcome, cell)| counter(out, &[("outcome", outcome)], cell.load(Relaxed)))
-        })?;
-        let now = SystemTime::now();
-        family(encoder, &table::CERTIFICATE_EXPIRY, |out| {
-            metrics.ends().iter().try_for_each(|(certificate, end)| {
-                let left = match end.duration_since(now) {
-                    Ok(left) => left.as_secs_f64(),
-                    Err(over) => -over.duration().as_secs_f64(),
-                };
-                out.encode_family(&[("certificate", certificate.as_str())])?.encode_gauge(&left)
-            })
-        })?;
+        self.tls(encoder)?;
         let lost = metrics.read(Reading::AuditLost).unwrap_or(0.0) as u64;
         family(encoder, &table::AUDIT_LOST, |out| counter(out, &[], lost))?;
-        self.process(encoder)?;
-        family(encoder, &table::LOG_LOST, |out| counter(out, &[], log::lost()))
+        family(encoder, &table::BUILD_INFO, build)?;
+        self.resources(encoder)?;
+        self.log(encoder)
     }
 }
 
@@ -181,12 +173,34 @@ impl Scrape {
         family(encoder, &table::ADOPTION_DROPS, |out| counter(out, &[], adoption.drops()))
     }
 
-    /// The build, and what the process uses.
-    fn process(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        family(encoder, &table::BUILD_INFO, |out| {
-            let (version, arch, os) = (env!("CARGO_PKG_VERSION"), std::env::consts::ARCH, std::env::consts::OS);
-            out.encode_family(&[("version", version), ("arch", arch), ("os", os)])?.encode_gauge(&1)
+    /// Our own TLS files, and certificates.
+    fn tls(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let metrics = &self.0;
+        family(encoder, &table::TLS_RELOADS, |out| {
+            TlsReload::LABELS
+                .iter()
+                .zip(&metrics.tls_reloads)
+                .try_for_each(|(outcome, cell)| counter(out, &[("outcome", outcome)], cell.load(Relaxed)))
         })?;
+        let now = SystemTime::now();
+        family(encoder, &table::CERTIFICATE_EXPIRY, |out| {
+            metrics.ends().iter().try_for_each(|(certificate, end)| {
+                let left = match end.duration_since(now) {
+                    Ok(left) => left.as_secs_f64(),
+                    Err(over) => -over.duration().as_secs_f64(),
+                };
+                out.encode_family(&[("certificate", certificate.as_str())])?.encode_gauge(&left)
+            })
+        })
+    }
+
+    /// The log.
+    fn log(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        family(encoder, &table::LOG_LOST, |out| counter(out, &[], log::lost()))
+    }
+
+    /// What the process uses.
+    fn resources(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         if let Some(seconds) = self.0.read(Reading::ProcessCpu) {
             family(encoder, &table::PROCESS_CPU, |out| out.encode_counter::<NoLabelSet, _, u64>(&seconds, None))?;
         }

@@ -14,6 +14,7 @@ pub mod log;
 mod metrics;
 mod named;
 mod outcome;
+mod read_proxy;
 mod reading;
 mod recent;
 pub mod table;
@@ -27,6 +28,10 @@ pub use hook::{DroppedAnnotation, HookMetrics, HookOutcome, Repeat, UnmetConditi
 pub use initializer::{Attendance, DroppedReport, InitializerMetrics, InitializerOutcome};
 pub use metrics::Metrics;
 pub use outcome::{AccessReviewOutcome, ReadOutcome, Refused, RequestOutcome, TlsReload};
+pub use read_proxy::{
+    PendingEnd, ProxyEnd, ProxyHoldEnd, ProxyLoad, ProxyOutcome, ProxyQuestion, ProxyRefused, QuestionEnd,
+    ReadProxyMetrics,
+};
 pub use reading::Reading;
 pub use recent::{LastFailure, RecentHookFailures, RecentInVain, SAMPLE_EVERY};
 pub use throttle::Throttle;

@@ -2,6 +2,18 @@
 
 use std::fmt::Write;
 
+/// Defines families, and the list of them.
+macro_rules! families {
+    ($($id:ident = $kind:ident $name:literal [$($label:literal),*] $help:literal;)*) => {
+        $(#[doc = $help] pub const $id: Family =
+            Family { name: $name, kind: MetricKind::$kind, labels: &[$($label),*], help: $help };)*
+        /// Every family, in the order they are exposed.
+        pub const ALL: &[Family] = &[$($id),*];
+    };
+}
+
+pub mod read_proxy;
+
 /// Type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
@@ -47,15 +59,6 @@ pub const BOUNDS_NANOS: [u64; 18] = [
     10_000_000_000,
     30_000_000_000,
 ];
-
-macro_rules! families {
-    ($($id:ident = $kind:ident $name:literal [$($label:literal),*] $help:literal;)*) => {
-        $(#[doc = $help] pub const $id: Family =
-            Family { name: $name, kind: MetricKind::$kind, labels: &[$($label),*], help: $help };)*
-        /// Every family, in the order they are exposed.
-        pub const ALL: &[Family] = &[$($id),*];
-    };
-}
 
 families! {
     REQUESTS = Counter "gatepost_requests_total" ["outcome"]
@@ -204,6 +207,20 @@ families! {
         "Log lines that were lost because stderr did not take them.";
 }
 
+/// Families of any process that a read proxy has, too. Not [`BUILD_INFO`]: whoever is warned when no sidecar is scraped
+/// must not take a proxy for one.
+pub const BESIDE_THE_PROXY: [Family; 9] = [
+    TLS_RELOADS,
+    CERTIFICATE_EXPIRY,
+    PROCESS_CPU,
+    PROCESS_RESIDENT,
+    PROCESS_VIRTUAL,
+    PROCESS_OPEN_FDS,
+    PROCESS_MAX_FDS,
+    PROCESS_START,
+    LOG_LOST,
+];
+
 /// The table as a Markdown page, no line longer than 100 characters.
 pub fn markdown() -> String {
     let mut page = String::from(
@@ -211,7 +228,23 @@ pub fn markdown() -> String {
          Served as OpenMetrics text at `/metrics` on the admin address. Labels are in braces.\n\
          This page is printed from the table in `src/telemetry/table.rs`.\n\n",
     );
-    for family in ALL {
+    list(ALL, &mut page);
+    let bounds: Vec<String> = BOUNDS_NANOS.iter().map(|nanos| (*nanos as f64 / 1e9).to_string()).collect();
+    page.push('\n');
+    wrap(&format!("Histograms have these upper bounds, in seconds: {}.", bounds.join(", ")), &mut page);
+    page.push_str("\n## The read proxy\n\n");
+    let beside: Vec<_> = BESIDE_THE_PROXY.iter().map(|family| format!("`{}`", family.name)).collect();
+    let about = "[`gatepost read-proxy`](read-proxy.md#watching-it) serves these on its own admin address, and of \
+                 those above:";
+    wrap(&format!("{about} {}.", beside.join(", ")), &mut page);
+    page.push('\n');
+    list(read_proxy::ALL, &mut page);
+    page
+}
+
+/// Appends an item for each family.
+fn list(families: &[Family], page: &mut String) {
+    for family in families {
         let kind = match family.kind {
             MetricKind::Counter => "counter",
             MetricKind::Gauge => "gauge",
@@ -221,12 +254,8 @@ pub fn markdown() -> String {
             [] => String::new(),
             labels => format!("{{{}}}", labels.join(",")),
         };
-        wrap(&format!("- `{}{labels}`, {kind}: {}", family.name, family.help), &mut page);
+        wrap(&format!("- `{}{labels}`, {kind}: {}", family.name, family.help), page);
     }
-    let bounds: Vec<String> = BOUNDS_NANOS.iter().map(|nanos| (*nanos as f64 / 1e9).to_string()).collect();
-    page.push('\n');
-    wrap(&format!("Histograms have these upper bounds, in seconds: {}.", bounds.join(", ")), &mut page);
-    page
 }
 
 /// Appends a paragraph or list item in lines of at most 100 characters.

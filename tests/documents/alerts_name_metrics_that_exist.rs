@@ -12,12 +12,12 @@ use std::{
 
 use gatepost::{
     model::{FailureKind, FailurePolicy, HookType},
-    telemetry::{Attendance, HookOutcome, InitializerOutcome, Metrics, Reading, Webhooks},
+    telemetry::{Attendance, HookOutcome, InitializerOutcome, Metrics, ProxyLoad, ReadProxyMetrics, Reading, Webhooks},
 };
 use serde_json::Value;
 
 /// Words of expressions that are no metrics.
-const WORDS: [&str; 7] = ["absent", "and", "by", "histogram_quantile", "on", "rate", "sum"];
+const WORDS: [&str; 8] = ["absent", "and", "by", "histogram_quantile", "on", "or", "rate", "sum"];
 /// Labels that a scrape adds.
 const OF_THE_TARGET: [&str; 2] = ["job", "instance"];
 
@@ -82,8 +82,10 @@ fn exposition() -> Exposition {
     });
     metrics.adoption().set(Webhooks::default());
     metrics.set_ends(vec![("server".to_owned(), SystemTime::now())]);
+    let of_the_proxy = Arc::new(ReadProxyMetrics::default()).render(ProxyLoad::default(), &metrics);
     let mut exposition = Exposition::new();
-    for line in metrics.render().expect("text").lines().filter(|line| !line.starts_with('#')) {
+    let text = metrics.render().expect("text") + &of_the_proxy.expect("text");
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
         let (series, _) = line.rsplit_once(' ').expect("a value");
         let Selector { metric, labels } = selectors(series).0.remove(0);
         let known = exposition.entry(metric).or_default();

@@ -167,7 +167,7 @@ proxied_kubectl() {
 behind_proxy() {
   local by="$name: behind the read proxy"
   proxy_account
-  start label-proxy "$gatepost" read-proxy --resources configmaps,widgets.e2e.gatepost.dev --listen 127.0.0.1:0 \
+  start label-proxy "$gatepost" read-proxy --resources configmaps,widgets.e2e.gatepost.dev --listen 127.0.0.1:0 --admin 127.0.0.1:0 \
     --tls-cert "$work/gatepost.crt" --tls-key "$work/gatepost.key" --upstream-kubeconfig "$work/read-proxy.kubeconfig"
   proxy="$(told label-proxy 'listening tcp (.*)')"
   start label-watch "$BIN/kubectl" --kubeconfig /dev/null --server "https://$proxy" --certificate-authority "$work/ca.crt" --namespace e2e \

@@ -162,10 +162,12 @@ read_proxied() {
     broken "registering the hook"
   refuses "$proxied: Nodes cannot be hidden, and it says why" 'a kubelet that cannot see its Node' \
     "$gatepost" read-proxy --resources nodes --tls-cert "$work/gatepost.crt" --tls-key "$work/gatepost.key"
-  start read-proxy "$gatepost" read-proxy --resources configmaps,widgets.e2e.gatepost.dev --listen 127.0.0.1:0 \
+  start read-proxy "$gatepost" read-proxy --resources configmaps,widgets.e2e.gatepost.dev --listen 127.0.0.1:0 --admin 127.0.0.1:0 \
     --tls-cert "$work/gatepost.crt" --tls-key "$work/gatepost.key" --client-ca "$work/cluster/ca.crt" \
     --front-proxy-cert "$work/read-proxy.crt" --front-proxy-key "$work/read-proxy.key" --upstream-kubeconfig "$work/read-proxy.kubeconfig"
   proxy="$(told read-proxy 'listening tcp (.*)')"
+  pages="$(told read-proxy 'listening admin (.*)')"
+  eventually "$proxied: it is ready once the apiserver has answered" curl -sSf "http://$pages/readyz"
 
   prints "$proxied: the apiserver knows whose certificate it is" carol through auth whoami
   prints "$proxied: and its groups" dev through auth whoami
@@ -187,6 +189,8 @@ read_proxied() {
   check "$proxied: a watch by WebSocket hides, too" proxied_websocket
   check "$proxied: compressed lists pass" proxied_gzip
   in_e2e delete configmap stuck --ignore-not-found >"$work/said" 2>&1 || broken "deleting what was left"
+  check "$proxied: what was hidden is counted" not_printed 'gatepost_read_proxy_requests_total{outcome="hidden"} 0' curl -sS "http://$pages/metrics"
+  check "$proxied: and what was held" not_printed 'gatepost_read_proxy_hold_ends_total{end="completed"} 0' curl -sS "http://$pages/metrics"
   check "$proxied: it ends well when asked to" stop read-proxy
   kubectl delete --filename config/read-proxy.yaml >"$work/said" 2>&1 || broken "unregistering the hook"
   kube/cluster.sh stop "$work/cluster"

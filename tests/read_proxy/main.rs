@@ -6,6 +6,7 @@ mod tls;
 mod world;
 
 mod creates_are_held;
+mod operators_see_what_happens;
 mod requests_pass_untouched;
 mod unfinished_objects_are_hidden;
 mod users_are_named_to_the_apiserver;

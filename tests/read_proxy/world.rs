@@ -19,8 +19,10 @@ use std::{
 
 use bytes::Bytes;
 use gatepost::{
+    app::ProxyAdmin,
     kube::KubeAccess,
     proxy::{Cluster, ProxiedResources, Proxy, ProxySettings, RequestOrigin, listen},
+    telemetry::Metrics,
     tls::{FileCheck, ServerFiles, ServerTls, client_user},
 };
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
@@ -34,7 +36,7 @@ use hyper::{
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 use tokio::{
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
     sync::{mpsc, watch},
     task::JoinHandle,
 };
@@ -74,6 +76,7 @@ impl Asked {
 /// A proxy, its apiserver, and those who may call it.
 pub struct World {
     pub address: SocketAddr,
+    pub proxy: Arc<Proxy>,
     server: Authority,
     clients: Authority,
     asked: Arc<Mutex<Vec<Asked>>>,
@@ -175,19 +178,20 @@ impl World {
             not_found_for: vec!["kubelet/".to_owned()],
             hold_timeout: LONG,
             most_holds: 16,
+            most_connections: 64,
         };
         change(&mut settings);
         let proxy = Proxy::new(settings, Cluster::new(access).await.unwrap(), plain, front_proxy);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopping) = watch::channel(false);
-        let (path, serving_tls) = (path.to_owned(), Arc::clone(&tls));
+        let (path, serving_tls, served) = (path.to_owned(), Arc::clone(&tls), Arc::clone(&proxy));
         let serving = tokio::spawn(async move {
             // The account's file is read again and again.
             let _folder = folder;
-            listen::serve(proxy, listener, serving_tls, 64, stopping, drain).await;
+            listen::serve(served, listener, serving_tls, stopping, drain).await;
         });
-        Self { address, server, clients, asked, tls, folder: path, stop, serving }
+        Self { address, proxy, server, clients, asked, tls, folder: path, stop, serving }
     }
 
     /// Another authority vouches for users' certificates from now on.
@@ -205,6 +209,14 @@ impl World {
     /// The proxy is to end.
     pub fn stop(&self) {
         self.stop.send(true).expect("it is there");
+    }
+
+    /// Address of its pages for operators.
+    pub async fn admin(&self) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(ProxyAdmin::new(Arc::clone(&self.proxy), Arc::new(Metrics::new(1))).serve(listener, None));
+        address
     }
 
     /// Requests that came to the apiserver from clients: not the proxy's own.
@@ -258,6 +270,28 @@ impl World {
         let (status, headers, body) = self.call(request).await;
         (status.as_u16(), headers, serde_json::from_slice(&body).unwrap_or_default())
     }
+}
+
+/// A page for operators.
+pub async fn page(admin: SocketAddr, path: &str) -> (u16, String) {
+    let stream = TcpStream::connect(admin).await.unwrap();
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let request = Request::get(path).header("host", "proxy").body(Full::<Bytes>::default()).unwrap();
+    let (parts, body) = sender.send_request(request).await.unwrap().into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    (parts.status.as_u16(), String::from_utf8(body.to_vec()).unwrap())
+}
+
+/// Waits until a line of the metrics is there.
+pub async fn until_metric(admin: SocketAddr, line: &str) {
+    let looking = async {
+        while !page(admin, "/metrics").await.1.lines().any(|found| found == line) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let ended = tokio::time::timeout(LONG, looking).await;
+    assert!(ended.is_ok(), "{line} in\n{}", page(admin, "/metrics").await.1);
 }
 
 /// A request with a token of this name; an empty one is none.

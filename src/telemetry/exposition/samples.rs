@@ -45,6 +45,12 @@ pub(super) fn counter(out: &mut MetricEncoder<'_>, labels: &[(&str, &str)], valu
     out.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None)
 }
 
+/// The one sample of a build's information.
+pub(super) fn build(out: &mut MetricEncoder<'_>) -> fmt::Result {
+    let (version, arch, os) = (env!("CARGO_PKG_VERSION"), std::env::consts::ARCH, std::env::consts::OS);
+    out.encode_family(&[("version", version), ("arch", arch), ("os", os)])?.encode_gauge(&1)
+}
+
 /// A hook's counts by cause; zeros are left out.
 pub(super) fn by_cause<'a>(
     out: &mut MetricEncoder<'_>,

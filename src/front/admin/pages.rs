@@ -1,0 +1,201 @@
+//! Pages for operators, whoever makes them: HTTP/1.1, read only, and few at a time.
+
+use std::{collections::VecDeque, convert::Infallible, fmt, future::poll_fn, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use http_body_util::Full;
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    task::{AbortHandle, JoinSet, spawn_blocking},
+    time::{sleep, timeout},
+};
+use tokio_rustls::TlsAcceptor;
+
+use crate::{
+    front::{accept::linger::linger, connection::stall_limit::StallLimit},
+    telemetry::{self, Throttle},
+    tls::ServerTls,
+};
+
+/// Time within which a request's head must be there.
+const HEAD: Duration = Duration::from_secs(5);
+/// The longest an operator's connection lasts.
+const CONNECTION: Duration = Duration::from_secs(60);
+/// Operators' connections at once; one more ends the oldest.
+const CONNECTIONS: usize = 64;
+/// For so long an operator may take nothing of a page.
+const STALL: Duration = Duration::from_secs(10);
+/// Pages that are being made at once, and how long one may take, waiting for its turn included.
+const PAGES: (usize, Duration) = (2, Duration::from_secs(10));
+/// Pause after an accept that failed.
+const PAUSE: Duration = Duration::from_millis(200);
+const TEXT: &str = "text/plain; charset=utf-8";
+/// Path of the page that every process has: it answers, so it lives.
+const LIVEZ: &str = "/livez";
+
+/// One page.
+pub type AdminPage = Response<Full<Bytes>>;
+
+/// Maker of pages for operators.
+pub trait AdminPages: Send + Sync + 'static {
+    /// Paths of the pages, besides `/livez`.
+    const PATHS: &'static [&'static str];
+
+    /// True for a page that is made on a thread beside the one that serves it: it may take as long as many a request.
+    fn is_large(uri: &Uri) -> bool;
+
+    /// The page at one of the paths.
+    fn page(&self, uri: &Uri) -> AdminPage;
+}
+
+/// Serves on the runtime this is polled on until `shutdown`; connections still open are then closed.
+pub async fn serve<P: AdminPages>(
+    pages: P,
+    tls: Option<Arc<ServerTls>>,
+    listener: TcpListener,
+    shutdown: impl Future<Output = ()>,
+) {
+    let served = ServedPages { pages: Arc::new(pages), tls, making: Arc::new(Semaphore::new(PAGES.0)) };
+    let (mut connections, mut oldest_first) = (JoinSet::new(), VecDeque::<AbortHandle>::new());
+    let accepting = async {
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    while connections.try_join_next().is_some() {}
+                    if oldest_first.len() >= CONNECTIONS {
+                        oldest_first.retain(|connection| !connection.is_finished());
+                    }
+                    // Whoever keeps connections open must not keep a probe from asking whether we live.
+                    if oldest_first.len() >= CONNECTIONS
+                        && let Some(oldest) = oldest_first.pop_front()
+                    {
+                        oldest.abort();
+                    }
+                    let served = served.clone();
+                    oldest_first.push_back(connections.spawn(async move { served.connection(stream).await }));
+                }
+                Err(error) => {
+                    static CANNOT: Throttle = Throttle::new();
+                    if let Some(held_back) = CANNOT.pass() {
+                        tracing::warn!(%error, held_back, "cannot accept admin connections; trying again after a pause");
+                    }
+                    sleep(PAUSE).await;
+                }
+            }
+        }
+    };
+    tokio::select! { () = accepting => {}, () = shutdown => {} }
+}
+
+/// The pages, as one connection asks for them.
+struct ServedPages<P> {
+    pages: Arc<P>,
+    /// TLS for the pages, where other machines can reach them.
+    tls: Option<Arc<ServerTls>>,
+    making: Arc<Semaphore>,
+}
+
+impl<P> Clone for ServedPages<P> {
+    fn clone(&self) -> Self {
+        Self { pages: Arc::clone(&self.pages), tls: self.tls.clone(), making: Arc::clone(&self.making) }
+    }
+}
+
+impl<P: AdminPages> ServedPages<P> {
+    async fn connection(&self, stream: TcpStream) {
+        let Some(tls) = &self.tls else { return self.pages(stream).await };
+        match timeout(HEAD, TlsAcceptor::from(tls.admin()).accept(stream).into_fallible()).await {
+            Ok(Ok(stream)) => self.pages(stream).await,
+            Ok(Err((error, stream))) => {
+                tracing::debug!(%error, "an admin connection's TLS handshake failed");
+                linger(stream).await;
+            }
+            Err(_) => tracing::debug!("an admin connection's TLS handshake was not finished in time"),
+        }
+    }
+
+    async fn pages<Io: AsyncRead + AsyncWrite + Unpin + Send + 'static>(&self, stream: Io) {
+        let stream = StallLimit::new(stream, STALL);
+        let service = service_fn(|request: Request<Incoming>| {
+            Box::pin(async move { Ok::<_, Infallible>(self.answer(&request).await) })
+        });
+        let mut connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD)
+            .max_buf_size(16 * 1024)
+            .serve_connection(TokioIo::new(stream), service);
+        match timeout(CONNECTION, poll_fn(|cx| connection.poll_without_shutdown(cx))).await {
+            Ok(Err(error)) if !error.is_parse() => return tracing::debug!(%error, "an admin connection broke"),
+            Ok(Err(error)) => tracing::debug!(%error, "an admin connection did not speak HTTP/1.1"),
+            Ok(Ok(())) | Err(_) => {}
+        }
+        linger(connection.into_parts().io.into_inner()).await;
+    }
+
+    async fn answer<B>(&self, request: &Request<B>) -> AdminPage {
+        let path = request.uri().path();
+        if path != LIVEZ && !P::PATHS.contains(&path) {
+            return text(StatusCode::NOT_FOUND, format!("there are {}\n", listed(P::PATHS)));
+        }
+        if request.method() != Method::GET && request.method() != Method::HEAD {
+            let mut response = text(StatusCode::METHOD_NOT_ALLOWED, format!("{path} can only be read: use GET\n"));
+            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return response;
+        }
+        match path {
+            LIVEZ => text(StatusCode::OK, "ok\n".into()),
+            _ if P::is_large(request.uri()) => self.made(request.uri().clone()).await,
+            _ => self.pages.page(request.uri()),
+        }
+    }
+
+    /// The page, made on a thread beside this one: of ten thousand hooks it takes as long as many a review.
+    async fn made(&self, uri: Uri) -> AdminPage {
+        let pages = Arc::clone(&self.pages);
+        let making = async {
+            let turn = Arc::clone(&self.making).acquire_owned().await.ok()?;
+            let made = spawn_blocking(move || {
+                let page = pages.page(&uri);
+                drop(turn);
+                page
+            });
+            made.await.ok()
+        };
+        let late = || text(StatusCode::SERVICE_UNAVAILABLE, "the page could not be made in time; try again\n".into());
+        timeout(PAGES.1, making).await.ok().flatten().unwrap_or_else(late)
+    }
+}
+
+/// `/livez` and these, as a sentence has them.
+fn listed(paths: &[&str]) -> String {
+    match paths.split_last() {
+        Some((last, others)) => format!("{} and {last}", [&[LIVEZ][..], others].concat().join(", ")),
+        None => LIVEZ.to_owned(),
+    }
+}
+
+/// Page of plain text.
+pub fn text(status: StatusCode, text: String) -> AdminPage {
+    body(status, TEXT, text)
+}
+
+/// Page of metrics.
+pub fn metrics(rendered: Result<String, fmt::Error>) -> AdminPage {
+    match rendered {
+        Ok(page) => body(StatusCode::OK, telemetry::CONTENT_TYPE, page),
+        Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("metrics cannot be printed: {error}\n")),
+    }
+}
+
+/// Page of that content type.
+pub(super) fn body(status: StatusCode, kind: &'static str, text: String) -> AdminPage {
+    let mut response = Response::new(Full::new(text.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}

@@ -1,0 +1,274 @@
+//! Counters of a read proxy. Nothing that a client chooses is a label.
+
+use std::{
+    array,
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    time::Duration,
+};
+
+/// End of one request to a read proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyOutcome {
+    /// It has passed as it is.
+    Passed,
+    /// A LIST or WATCH, from which unfinished objects are left out.
+    Filtered,
+    /// An object that was looked at, and may be seen.
+    Shown,
+    /// An object that was looked at, and may not.
+    Hidden,
+    /// A write whose answer was not held.
+    Written,
+    /// A CREATE whose answer was held.
+    Held,
+    /// The proxy has refused it, or could not pass it.
+    Refused(ProxyRefused),
+    /// The client has left before there was an answer.
+    Abandoned,
+}
+
+impl ProxyOutcome {
+    /// Labels, by index.
+    pub(super) const LABELS: [&'static str; 8] =
+        ["passed", "filtered", "shown", "hidden", "written", "held", "refused", "abandoned"];
+
+    fn index(self) -> usize {
+        match self {
+            Self::Passed => 0,
+            Self::Filtered => 1,
+            Self::Shown => 2,
+            Self::Hidden => 3,
+            Self::Written => 4,
+            Self::Held => 5,
+            Self::Refused(_) => 6,
+            Self::Abandoned => 7,
+        }
+    }
+}
+
+/// Reason why a read proxy answers in the apiserver's place. The bounded label of `gatepost_read_proxy_refused_total`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyRefused {
+    /// The certificate or the token is nobody's.
+    Unauthorized,
+    /// Nobody can say what an apiserver will make of it.
+    BadRequest,
+    /// A method that is none of the API's.
+    Method,
+    /// No URL has room for the selector.
+    TooLong,
+    /// The token, or the user that is named, is too large to ask about.
+    LargeUser,
+    /// No place for a write.
+    Holds,
+    /// No memory for objects that are looked at.
+    Memory,
+    /// No turn to ask about a user.
+    Questions,
+    /// A question of the proxy had no answer.
+    Unanswered,
+    /// There is no connection to the apiserver.
+    Unreachable,
+    /// The apiserver was lost before its answer.
+    Lost,
+    /// The object is larger than any.
+    LargeObject,
+    /// The answer shows no object.
+    UnknownObject,
+    /// The object has gone while it was looked at, or another has taken its name.
+    Replaced,
+    /// The object was stored, and cannot be shown to its creator.
+    Unread,
+}
+
+impl ProxyRefused {
+    /// Labels, by index.
+    pub(super) const LABELS: [&'static str; 15] = [
+        "unauthorized",
+        "bad_request",
+        "method",
+        "too_long",
+        "large_user",
+        "holds",
+        "memory",
+        "questions",
+        "unanswered",
+        "unreachable",
+        "lost",
+        "large_object",
+        "unknown_object",
+        "replaced",
+        "unread",
+    ];
+}
+
+/// End of a hold: of an answer to CREATE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyHoldEnd {
+    /// The object is initialized.
+    Completed,
+    /// An initializer has refused it.
+    Failed,
+    /// It was deleted.
+    Deleted,
+    /// Time is up.
+    TimedOut,
+    /// The creator has left.
+    Abandoned,
+}
+
+impl ProxyHoldEnd {
+    /// Labels, by index.
+    pub(super) const LABELS: [&'static str; 5] = ["completed", "failed", "deleted", "timed_out", "abandoned"];
+}
+
+/// Question about a user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyQuestion {
+    /// Whose is this token?
+    Token,
+    /// May this user initialize?
+    Access,
+}
+
+impl ProxyQuestion {
+    /// Labels, by index.
+    pub(super) const LABELS: [&'static str; 2] = ["token", "access"];
+}
+
+/// End of a question about a user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuestionEnd {
+    /// It is somebody's; the user may.
+    Yes,
+    /// It is nobody's; the user may not.
+    No,
+    /// No answer.
+    Failed,
+    /// No turn to ask.
+    Busy,
+    /// The request has ended before.
+    Abandoned,
+}
+
+impl QuestionEnd {
+    /// Labels, by index.
+    pub(super) const LABELS: [&'static str; 5] = ["yes", "no", "failed", "busy", "abandoned"];
+}
+
+/// Counters of a read proxy.
+#[derive(Debug)]
+pub struct ReadProxyMetrics {
+    pub(super) requests: [AtomicU64; ProxyOutcome::LABELS.len()],
+    pub(super) refused: [AtomicU64; ProxyRefused::LABELS.len()],
+    pub(super) hold_ends: [AtomicU64; ProxyHoldEnd::LABELS.len()],
+    pub(super) questions: [[AtomicU64; QuestionEnd::LABELS.len()]; ProxyQuestion::LABELS.len()],
+    pub(super) own_failures: AtomicU64,
+    pub(super) handshake_failures: AtomicU64,
+    /// Connections that are open now.
+    pub(super) connections: AtomicUsize,
+}
+
+impl Default for ReadProxyMetrics {
+    fn default() -> Self {
+        fn zeros<const N: usize>() -> [AtomicU64; N] {
+            array::from_fn(|_| AtomicU64::new(0))
+        }
+        Self {
+            requests: zeros(),
+            refused: zeros(),
+            hold_ends: zeros(),
+            questions: array::from_fn(|_| zeros()),
+            own_failures: AtomicU64::new(0),
+            handshake_failures: AtomicU64::new(0),
+            connections: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl ReadProxyMetrics {
+    /// A question, read or watch of the proxy itself has failed.
+    pub fn own_failure(&self) {
+        self.own_failures.fetch_add(1, Relaxed);
+    }
+
+    /// A client's TLS handshake has failed.
+    pub fn handshake_failure(&self) {
+        self.handshake_failures.fetch_add(1, Relaxed);
+    }
+
+    /// A client's connection has begun.
+    pub fn connection_begins(&self) {
+        self.connections.fetch_add(1, Relaxed);
+    }
+
+    /// A client's connection has ended.
+    pub fn connection_ends(&self) {
+        self.connections.fetch_sub(1, Relaxed);
+    }
+
+    /// Something begins. Its end is counted when this is dropped: `unless_told`, unless it was set to another.
+    pub fn begin<E: ProxyEnd>(&self, unless_told: E) -> PendingEnd<'_, E> {
+        PendingEnd { metrics: self, end: unless_told }
+    }
+}
+
+/// End of something that is counted.
+pub trait ProxyEnd: Copy {
+    /// Counts it.
+    fn count(self, metrics: &ReadProxyMetrics);
+}
+
+impl ProxyEnd for ProxyOutcome {
+    fn count(self, metrics: &ReadProxyMetrics) {
+        metrics.requests[self.index()].fetch_add(1, Relaxed);
+        if let Self::Refused(reason) = self {
+            metrics.refused[reason as usize].fetch_add(1, Relaxed);
+        }
+    }
+}
+
+impl ProxyEnd for ProxyHoldEnd {
+    fn count(self, metrics: &ReadProxyMetrics) {
+        metrics.hold_ends[self as usize].fetch_add(1, Relaxed);
+    }
+}
+
+impl ProxyEnd for (ProxyQuestion, QuestionEnd) {
+    fn count(self, metrics: &ReadProxyMetrics) {
+        metrics.questions[self.0 as usize][self.1 as usize].fetch_add(1, Relaxed);
+    }
+}
+
+/// Something whose end is counted when this is dropped.
+#[derive(Debug)]
+pub struct PendingEnd<'a, E: ProxyEnd> {
+    metrics: &'a ReadProxyMetrics,
+    /// Its end, as far as it is known.
+    pub end: E,
+}
+
+impl<E: ProxyEnd> Drop for PendingEnd<'_, E> {
+    fn drop(&mut self) {
+        self.end.count(self.metrics);
+    }
+}
+
+/// What a read proxy has in use, and the most that it may.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProxyLoad {
+    /// Writes under way, and the most of them.
+    pub holds: (usize, usize),
+    /// Time since the oldest of them came.
+    pub oldest_hold: Option<Duration>,
+    /// Bytes for objects that are looked at: of GET.
+    pub read: (usize, usize),
+    /// The same of CREATE.
+    pub written: (usize, usize),
+    /// Questions about users that are being asked, and the most of them.
+    pub questions: (usize, usize),
+    /// Requests that wait for their turn to ask.
+    pub waiting: usize,
+    /// Most connections of clients.
+    pub most_connections: usize,
+}
