@@ -19,14 +19,14 @@ const WINDOW: u32 = 2 << 20;
 
 /// One connection; one request at a time.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(crate) struct Connection {
     requests: SendRequest<Full<Bytes>>,
     origin: String,
     authorization: String,
 }
 
 impl Connection {
-    pub(super) async fn open(cluster: &Cluster) -> Fallible<Self> {
+    pub(crate) async fn open(cluster: &Cluster) -> Fallible<Self> {
         let socket = TcpStream::connect(cluster.address).await?;
         socket.set_nodelay(true)?;
         let name = cluster.address.ip().into();
@@ -43,7 +43,7 @@ impl Connection {
     }
 
     /// One request; the answer's body is still to be read.
-    pub(super) async fn send(&mut self, method: Method, path: &str, body: Bytes) -> Fallible<(StatusCode, Incoming)> {
+    pub(crate) async fn send(&mut self, method: Method, path: &str, body: Bytes) -> Fallible<(StatusCode, Incoming)> {
         let request = Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.origin))
@@ -57,13 +57,13 @@ impl Connection {
     }
 
     /// One request, and the whole answer.
-    pub(super) async fn ask(&mut self, method: Method, path: &str, body: Bytes) -> Fallible<(StatusCode, Bytes)> {
+    pub(crate) async fn ask(&mut self, method: Method, path: &str, body: Bytes) -> Fallible<(StatusCode, Bytes)> {
         let (status, body) = self.send(method, path, body).await?;
         Ok((status, body.collect().await?.to_bytes()))
     }
 }
 
 /// The beginning of an answer, for people.
-pub(super) fn text(body: &[u8]) -> String {
+pub(crate) fn text(body: &[u8]) -> String {
     String::from_utf8_lossy(body).chars().take(600).collect()
 }

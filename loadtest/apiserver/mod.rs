@@ -5,8 +5,8 @@
 
 mod api;
 mod cell;
-mod cluster;
-mod connection;
+pub(crate) mod cluster;
+pub(crate) mod connection;
 mod hooks;
 mod judge;
 mod mutating;

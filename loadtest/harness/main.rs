@@ -19,6 +19,8 @@ mod figures;
 mod generate;
 mod ghz;
 mod hooks;
+#[path = "../initializers/mod.rs"]
+mod initializers;
 mod machine;
 mod measure;
 #[path = "../memory/mod.rs"]
@@ -27,6 +29,8 @@ mod memory;
 mod naive;
 mod plan;
 mod process;
+#[path = "../read-proxy/mod.rs"]
+mod read_proxy;
 mod results;
 mod review;
 mod rig;
@@ -54,12 +58,16 @@ struct Arguments {
 enum Part {
     /// Measure beside a real kube-apiserver; what loadtest/apiserver/run calls
     Apiserver(apiserver::Settings),
+    /// Claim names of initializers and answer every task
+    Attach(initializers::AttachSettings),
     /// Serve hooks that drain what they are sent and allow it
     Hooks(hooks::Settings),
     /// Send reviews and print what was measured as JSON
     Generate(generate::Settings),
     /// Drive the product with ghz; what loadtest/run.sh calls
     Ghz(ghz::Settings),
+    /// Measure initializers; what loadtest/initializers/run calls
+    Initializers(initializers::Settings),
     /// Measure the most memory that the product takes; what loadtest/memory/run calls
     Memory(memory::Settings),
     /// Draw the plot of a folder of loadtest/apiserver/run once more, from its summary.csv
@@ -69,6 +77,8 @@ enum Part {
     },
     /// Serve the naive reference sidecar
     Naive(naive::Settings),
+    /// Measure the read proxy beside a real kube-apiserver; what loadtest/read-proxy/run calls
+    ReadProxy(read_proxy::Settings),
     /// Measure what a swap of the configuration does to latency; what loadtest/swap/run calls
     Swap(swap::Settings),
 }
@@ -77,12 +87,15 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = match &arguments.part {
         Some(Part::Apiserver(settings)) => apiserver::run(settings),
+        Some(Part::Attach(settings)) => initializers::attach(settings),
         Some(Part::Hooks(settings)) => hooks::run(settings),
         Some(Part::Generate(settings)) => generate::run(settings),
         Some(Part::Ghz(settings)) => ghz::run(settings),
+        Some(Part::Initializers(settings)) => initializers::run(settings),
         Some(Part::Memory(settings)) => memory::run(settings),
         Some(Part::Plot { folder }) => apiserver::plot::redraw(folder),
         Some(Part::Naive(settings)) => naive::run(settings),
+        Some(Part::ReadProxy(settings)) => read_proxy::run(settings),
         Some(Part::Swap(settings)) => swap::run(settings),
         None => measure::run(&arguments.plan),
     };

@@ -79,6 +79,19 @@ pub(crate) const PEAK_RSS: Target = Target::AtMost(2.2);
 /// p99 of uninvolved reviews, with a hung hook / without.
 pub(crate) const HUNG: Target = Target::AtMost(1.1);
 
+/// p99 of a CREATE with three initializers, less that without them, in ms.
+pub(crate) const INITIALIZED: Target = Target::AtMost(1.0);
+/// Resident memory with 1,000 objects held, above that of the idle process, in MiB.
+pub(crate) const HOLDS: Target = Target::AtMost(64.0);
+/// CPU time of the controller's pass over 10,000 objects, in ms.
+pub(crate) const CONTROLLER: Target = Target::AtMost(100.0);
+/// LIST of 5,000 objects through the read proxy / direct.
+pub(crate) const PROXIED_LIST: Target = Target::AtMost(1.1);
+/// p50 of a GET through the read proxy, less that of a direct one, in ms.
+pub(crate) const PROXIED_GET: Target = Target::AtMost(0.3);
+/// Arrival of a watch event through the read proxy, less its direct one, in ms.
+pub(crate) const PROXIED_EVENT: Target = Target::AtMost(0.3);
+
 fn column(size: Size) -> Option<usize> {
     Size::TABLE.iter().position(|known| *known == size)
 }

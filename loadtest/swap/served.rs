@@ -1,10 +1,6 @@
 //! Served: hooks, and a sidecar that reads the folder.
 
-use std::{
-    io::{Read, Write},
-    net::{SocketAddr, TcpStream},
-    time::Duration,
-};
+use std::net::SocketAddr;
 
 use tempfile::TempDir;
 
@@ -12,7 +8,7 @@ use super::{Configuration, Settings, configuration::HOOKS};
 use crate::{
     Fallible,
     process::{Process, pinned},
-    rig::{Sidecar, Workshop},
+    rig::{Sidecar, Workshop, metric},
 };
 
 /// Sidecar to measure. Everything ends when it is dropped.
@@ -49,12 +45,6 @@ impl Served {
 
     /// The number of the generation in force: it counts the swaps.
     pub(super) fn generation(&self) -> Fallible<u64> {
-        let mut stream = TcpStream::connect(self.admin)?;
-        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-        write!(stream, "GET /metrics HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", self.admin)?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        let line = answer.lines().find_map(|line| line.strip_prefix("gatepost_config_generation "));
-        Ok(line.ok_or("/metrics does not tell the generation")?.trim().parse::<f64>()? as u64)
+        Ok(metric(self.admin, "gatepost_config_generation")? as u64)
     }
 }

@@ -1,6 +1,6 @@
 //! Caller: one connection to the sidecar and the review it sends again and again.
 
-use std::{net::SocketAddr, time::Duration};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use gatepost::wire::pb::k8s::io::api::admission::v1::AdmissionReview;
@@ -9,34 +9,34 @@ use http::{HeaderMap, Method, Request};
 use prost::Message;
 use tokio::net::TcpStream;
 
+use super::{Settings, numbered::Numbered};
 use crate::{Fallible, review::UID};
 
 const WINDOW: u32 = 1 << 20;
 
-/// Sends one fixed review over one connection; clones share the connection.
+/// Sends one fixed review over one connection; clones share the connection, and the numbers of reviews that have any.
 #[derive(Clone)]
 pub(super) struct Caller {
     streams: SendRequest<Bytes>,
     body: Bytes,
+    numbered: Option<Arc<Numbered>>,
     request: Request<()>,
 }
 
-/// `count` callers, each with its own connection, honouring whatever frame size the sidecar allows.
-pub(super) async fn connect(
-    target: SocketAddr,
-    count: usize,
-    body: &Bytes,
-    deadline: Duration,
-) -> Fallible<Vec<Caller>> {
+/// The callers, each with its own connection, honouring whatever frame size the sidecar allows.
+pub(super) async fn connect(settings: &Settings, body: &Bytes) -> Fallible<Vec<Caller>> {
+    let Settings { target, connections, deadline, mutate, .. } = *settings;
+    let method = if mutate { "Mutate" } else { "Review" };
+    let numbered = mutate.then(|| Numbered::new(body)).transpose()?.map(Arc::new);
     let request = Request::builder()
         .method(Method::POST)
-        .uri(format!("http://{target}/gatepost.v1.Admission/Review"))
+        .uri(format!("http://{target}/gatepost.v1.Admission/{method}"))
         .header("content-type", "application/grpc")
         .header("te", "trailers")
         .header("grpc-timeout", format!("{}m", deadline.as_millis()))
         .body(())?;
-    let mut callers = Vec::with_capacity(count);
-    for _ in 0..count {
+    let mut callers = Vec::with_capacity(connections);
+    for _ in 0..connections {
         let socket = TcpStream::connect(target).await?;
         socket.set_nodelay(true)?;
         let (streams, connection) = client::Builder::new()
@@ -46,7 +46,8 @@ pub(super) async fn connect(
             .handshake(socket)
             .await?;
         tokio::spawn(connection);
-        callers.push(Caller { streams: streams.ready().await?, body: body.clone(), request: request.clone() });
+        let (streams, body) = (streams.ready().await?, body.clone());
+        callers.push(Caller { streams, body, numbered: numbered.clone(), request: request.clone() });
     }
     Ok(callers)
 }
@@ -70,8 +71,12 @@ impl Caller {
     /// The same, for who counts the reviews whose deadline ends.
     pub(super) async fn call_within_deadline(&self) -> Fallible<Ended> {
         let mut streams = self.streams.clone().ready().await?;
+        let (review, uid) = match &self.numbered {
+            Some(numbered) => numbered.next(),
+            None => (self.body.clone(), UID.into()),
+        };
         let (response, mut body) = streams.send_request(self.request.clone(), false)?;
-        body.send_data(self.body.clone(), true)?;
+        body.send_data(review, true)?;
         let (head, mut body) = response.await?.into_parts();
         let mut answer = Vec::new();
         while let Some(chunk) = body.data().await {
@@ -80,11 +85,11 @@ impl Caller {
             answer.extend_from_slice(&chunk);
         }
         let trailers = body.trailers().await?.unwrap_or(head.headers);
-        check(&answer, &trailers)
+        check(&answer, &trailers, &uid)
     }
 }
 
-fn check(answer: &[u8], trailers: &HeaderMap) -> Fallible<Ended> {
+fn check(answer: &[u8], trailers: &HeaderMap, uid: &str) -> Fallible<Ended> {
     if is_expired(trailers) {
         return Ok(Ended::Expired);
     }
@@ -94,7 +99,7 @@ fn check(answer: &[u8], trailers: &HeaderMap) -> Fallible<Ended> {
     let message = answer.get(5..).ok_or("the sidecar answered without a message")?;
     let response = AdmissionReview::decode(message)?.response.ok_or("the sidecar answered without a response")?;
     match (response.allowed, response.uid.as_deref()) {
-        (Some(true), Some(UID)) => Ok(Ended::Allowed),
+        (Some(true), Some(repeated)) if repeated == uid => Ok(Ended::Allowed),
         _ => Err(format!("the sidecar did not allow our review: {response:?}").into()),
     }
 }

@@ -1,12 +1,14 @@
 //! The load generator: raw HTTP/2, one shared body, and an answer that is checked every time.
 //!
-//! Three shapes: *closed* keeps so many reviews in flight; *open* sends at a fixed rate and counts latency from the
+//! Four shapes: *closed* keeps so many reviews in flight; *open* sends at a fixed rate and counts latency from the
 //! moment a review should have been sent, so that a stall is charged to every review it delays; *sequence* sends so
-//! many, one after another. Whatever it watches (CPU, allocations) is read at the two ends of the measured part.
+//! many, one after another; *burst* sends so many at once. Whatever it watches (CPU, allocations) is read at the two ends of the measured part.
 
+mod burst;
 mod call;
 mod closed;
 mod counts;
+mod numbered;
 mod open;
 mod pacer;
 mod report;
@@ -48,6 +50,12 @@ pub(crate) struct Settings {
     /// One at a time, exactly this many
     #[arg(long, conflicts_with_all = ["in_flight", "rate"])]
     sequence: Option<usize>,
+    /// All at once, exactly this many
+    #[arg(long, conflicts_with_all = ["in_flight", "rate", "sequence"])]
+    burst: Option<usize>,
+    /// Ask Mutate instead of Review, each time about a request of its own
+    #[arg(long)]
+    mutate: bool,
     /// Unmeasured load before the window; before a sequence, a fifth of it is sent instead
     #[arg(long, value_parser = humantime::parse_duration, default_value = "300ms")]
     warm_up: Duration,
@@ -71,11 +79,12 @@ pub(crate) fn run(settings: &Settings) -> Fallible<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let report = runtime.block_on(async {
         let body = framed(settings.subject, settings.size);
-        let callers = call::connect(settings.target, settings.connections, &body, settings.deadline).await?;
-        match (settings.rate, settings.sequence) {
-            (Some(rate), _) => open::run(settings, callers, rate).await,
-            (None, Some(count)) => sequence::run(settings, callers, count).await,
-            (None, None) => closed::run(settings, callers).await,
+        let callers = call::connect(settings, &body).await?;
+        match (settings.rate, settings.sequence, settings.burst) {
+            (Some(rate), ..) => open::run(settings, callers, rate).await,
+            (None, Some(count), _) => sequence::run(settings, callers, count).await,
+            (None, None, Some(count)) => burst::run(settings, callers, count).await,
+            (None, None, None) => closed::run(settings, callers).await,
         }
     })?;
     println!("{}", serde_json::to_string(&report)?);

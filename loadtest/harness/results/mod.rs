@@ -1,5 +1,6 @@
 //! Results: the dated folder of one run, written as the run goes so that an interrupted one keeps what it has.
 
+mod finding;
 mod readme;
 mod row;
 
@@ -10,6 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+pub(crate) use finding::{Finding, Findings};
 pub(crate) use row::Row;
 use serde::Serialize;
 

@@ -17,6 +17,8 @@ pub(crate) enum Shape {
     Open(f64),
     /// This many, one at a time over one connection
     Sequence(usize),
+    /// This many at once, over so many connections
+    Burst(usize, usize),
 }
 
 /// One run.
@@ -28,13 +30,16 @@ pub(crate) struct Load {
     pub(crate) warm_up: Duration,
     pub(crate) window: Duration,
     pub(crate) deadline: Duration,
+    /// Mutate instead of Review, each time about a request of its own
+    pub(crate) mutate: bool,
 }
 
 impl Load {
     /// Pods of `size` in this shape for `window`, after a short warm-up.
     pub(crate) fn new(shape: Shape, size: Size, window: Duration) -> Self {
         let deadline = Duration::from_secs(10);
-        Self { shape, size, subject: Subject::Pod, warm_up: Duration::from_millis(300), window, deadline }
+        let warm_up = Duration::from_millis(300);
+        Self { shape, size, subject: Subject::Pod, warm_up, window, deadline, mutate: false }
     }
 
     /// Starts the generator.
@@ -46,7 +51,13 @@ impl Load {
             Shape::Closed(in_flight) => command.args(["--in-flight", &in_flight.to_string()]),
             Shape::Open(rate) => command.args(["--rate", &rate.to_string()]),
             Shape::Sequence(count) => command.args(["--connections", "1", "--sequence", &count.to_string()]),
+            Shape::Burst(count, connections) => {
+                command.args(["--burst", &count.to_string(), "--connections", &connections.to_string()])
+            }
         };
+        if self.mutate {
+            command.arg("--mutate");
+        }
         duration(&mut command, "--warm-up", self.warm_up);
         duration(&mut command, "--window", self.window);
         duration(&mut command, "--deadline", self.deadline);

@@ -13,7 +13,7 @@ use std::{
 };
 
 pub(crate) use load::{Load, Shape};
-pub(crate) use sidecar::{Side, Sidecar, wait_until_ready};
+pub(crate) use sidecar::{Side, Sidecar, metric, wait_until_ready};
 use tempfile::TempDir;
 
 use crate::{

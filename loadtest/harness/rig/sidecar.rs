@@ -129,9 +129,20 @@ pub(crate) fn wait_until_ready(admin: SocketAddr) -> Fallible<()> {
 }
 
 fn ask_ready(admin: SocketAddr) -> Fallible<String> {
+    page(admin, "/readyz", Duration::from_secs(1))
+}
+
+/// A metric as `/metrics` has it now; `name` with its labels.
+pub(crate) fn metric(admin: SocketAddr, name: &str) -> Fallible<f64> {
+    let answer = page(admin, "/metrics", Duration::from_secs(5))?;
+    let mut values = answer.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    Ok(values.next().ok_or_else(|| format!("/metrics has no {name}"))?.trim().parse()?)
+}
+
+fn page(admin: SocketAddr, path: &str, patience: Duration) -> Fallible<String> {
     let mut stream = TcpStream::connect(admin)?;
-    stream.set_read_timeout(Some(Duration::from_secs(1)))?;
-    write!(stream, "GET /readyz HTTP/1.1\r\nhost: {admin}\r\nconnection: close\r\n\r\n")?;
+    stream.set_read_timeout(Some(patience))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: {admin}\r\nconnection: close\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     Ok(answer)

@@ -22,6 +22,10 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::within(MemoryBudget::new(1 << 20))
+    }
+
+    fn within(budget: Arc<MemoryBudget>) -> Self {
         let yaml = r"
 apiVersion: gatepost.dev/v1alpha1
 kind: AdmissionControlConfiguration
@@ -35,7 +39,7 @@ resourceInitializers:
 ";
         let files = [SourceFile { name: "a.yaml".into(), bytes: yaml.into() }];
         let snapshot = snapshot::load(&files, &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
-        let (began, budget) = (Instant::now(), MemoryBudget::new(1 << 20));
+        let began = Instant::now();
         let current = Current::new(began);
         current.publish(Arc::new(Generation {
             number: 1,
@@ -264,4 +268,45 @@ async fn what_has_no_room_is_left_to_the_next_list() {
         world.agenda.take(News::Gone(format!("uid-{number}").into()), &world.current, world.at(1));
     }
     assert_eq!((world.agenda.len(), world.budget.held()), (0, 0));
+}
+
+/// One look: its time, and the number of its corrections, each of which is made.
+async fn look(world: &mut World, seconds: u64) -> (Duration, usize) {
+    let start = Instant::now();
+    world.look(seconds).await;
+    let (took, now) = (start.elapsed(), world.at(seconds));
+    let mut corrected = 0;
+    while let Some((due, Assignment { stored, .. })) = world.agenda.next(now) {
+        world.agenda.ended(&stored.uid, &Ended::Waits, now);
+        if let Due::Correction(_) = due {
+            corrected += 1;
+            world.agenda.take(News::Gone(Arc::clone(&stored.uid)), &world.current, now);
+        }
+    }
+    (took, corrected)
+}
+
+/// `cargo test --release --lib -- --ignored --nocapture look_costs` prints the price of a look at 10,000 marked objects, of
+/// which it makes one a second, and of those looks that compare snapshots: one of heads that are in time, and one, with all
+/// its corrections, of heads that are overdue.
+#[tokio::test]
+#[ignore = "a measurement, not a check"]
+async fn look_costs() {
+    let mut world = World::within(MemoryBudget::unlimited());
+    let objects = |version: &str, names: [&str; 1]| -> Vec<_> {
+        let object = |n| (World::object(&format!("settings-{n}"), version, Initializers::of(names)), None);
+        (0..10_000).map(object).collect()
+    };
+    world.lists(objects("1", ["open"]), 0);
+    println!("{:?} with the first snapshot", look(&mut world, 0).await.0);
+    println!("{:?} without one", look(&mut world, 1).await.0);
+    world.lists(objects("2", ["closed"]), 29);
+    world.all(29);
+    println!("{:?} with a snapshot, each head in time", look(&mut world, 30).await.0);
+    let (mut all, mut longest, mut corrected) = (Duration::ZERO, Duration::ZERO, 0);
+    for seconds in 60..90 {
+        let (took, now) = look(&mut world, seconds).await;
+        (all, longest, corrected) = (all + took, longest.max(took), corrected + now);
+    }
+    println!("{all:?} in 30 looks from a snapshot on, each head overdue: {corrected} corrections, {longest:?} at most");
 }
