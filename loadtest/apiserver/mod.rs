@@ -36,7 +36,7 @@ use rig::Rig;
 use task::Task;
 use variant::Variant;
 
-use crate::{Fallible, machine, results::Results, size::Size};
+use crate::{Fallible, machine, product::ProductArgs, results::Results, size::Size};
 
 /// `apiserver`: where the parts are, and how much of the table is measured.
 #[derive(Debug, clap::Args)]
@@ -47,12 +47,8 @@ pub(crate) struct Settings {
     /// The program of loadtest/apiserver/hook
     #[arg(long, value_name = "PATH")]
     hook: PathBuf,
-    /// The product's binary [default: the release build beside this program]
-    #[arg(long, value_name = "PATH")]
-    gatepost: Option<PathBuf>,
-    /// One more argument for every `gatepost serve`; repeat for more
-    #[arg(long = "gatepost-arg", value_name = "ARGUMENT", allow_hyphen_values = true)]
-    gatepost_arguments: Vec<String>,
+    #[command(flatten)]
+    product: ProductArgs,
     /// Some minutes: 1 and 16 hooks, a few hundred writes; p99 indicative, targets not judged
     #[arg(long)]
     quick: bool,

@@ -1,6 +1,6 @@
 //! Programs: processes beside the apiserver.
 
-use std::{env, path::PathBuf};
+use std::path::PathBuf;
 
 use super::Settings;
 use crate::Fallible;
@@ -16,11 +16,8 @@ pub(super) struct Programs {
 impl Programs {
     /// The programs that were asked for; the product comes from the build this program is part of.
     pub(super) fn new(settings: &Settings) -> Fallible<Self> {
-        let gatepost = match &settings.gatepost {
-            Some(gatepost) => gatepost.clone(),
-            None => env::current_exe()?.ancestors().nth(2).ok_or("this program has no folder")?.join("gatepost"),
-        };
-        let gatepost_arguments = settings.gatepost_arguments.clone();
+        let gatepost = settings.product.workshop()?.gatepost;
+        let gatepost_arguments = settings.product.arguments.clone();
         Ok(Self { gatepost, gatepost_arguments, hook: settings.hook.clone() })
     }
 }

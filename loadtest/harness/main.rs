@@ -29,6 +29,7 @@ mod memory;
 mod naive;
 mod plan;
 mod process;
+mod product;
 #[path = "../read-proxy/mod.rs"]
 mod read_proxy;
 mod results;

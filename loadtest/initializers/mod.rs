@@ -13,7 +13,7 @@ use std::{path::PathBuf, time::Duration};
 pub(crate) use attach::{AttachSettings, run as attach};
 use clap::ValueEnum;
 
-use crate::{Fallible, plan::Ours, results::Findings, rig::Workshop, size::Size};
+use crate::{Fallible, product::ProductArgs, results::Findings, size::Size};
 
 /// `initializers`: how much of each figure is measured.
 #[derive(Debug, clap::Args)]
@@ -48,12 +48,8 @@ pub(crate) struct Settings {
     /// Pin nothing in CREATEs: two workers, and everything shares all cores
     #[arg(long)]
     unpinned: bool,
-    /// The product's binary [default: the release build beside this program]
-    #[arg(long, value_name = "PATH")]
-    gatepost: Option<PathBuf>,
-    /// One more argument for `gatepost serve`; repeat for more
-    #[arg(long = "gatepost-arg", value_name = "ARGUMENT", allow_hyphen_values = true)]
-    gatepost_arguments: Vec<String>,
+    #[command(flatten)]
+    product: ProductArgs,
     /// Parent of the dated folder
     #[arg(long, default_value = "loadtest/results", value_name = "FOLDER")]
     results: PathBuf,
@@ -82,10 +78,7 @@ impl Settings {
 
 /// Measures and writes a dated folder.
 pub(crate) fn run(settings: &Settings) -> Fallible<()> {
-    let mut workshop = Workshop::beside_this_program(Ours::Gatepost)?;
-    if let Some(gatepost) = &settings.gatepost {
-        workshop.gatepost.clone_from(gatepost);
-    }
+    let mut workshop = settings.product.workshop()?;
     if settings.unpinned {
         (workshop.pinning.sidecar, workshop.pinning.load) = (None, None);
     }

@@ -51,7 +51,7 @@ impl Served {
         command.arg("serve").arg("--plaintext").arg("--config").arg(&configuration);
         let workers = if pinning.sidecar.is_some() { "1" } else { "2" };
         command.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--workers", workers]);
-        command.arg("--audit-log").arg(folder.path().join("audit.jsonl")).args(&settings.gatepost_arguments);
+        command.arg("--audit-log").arg(folder.path().join("audit.jsonl")).args(&settings.product.arguments);
         let (sidecar, admin) = Sidecar::serving(Process::start("gatepost", command, folder.path())?)?;
         let mut initializers = None;
         if !acting.names.is_empty() {

@@ -30,7 +30,7 @@ use std::{
 use greedy::Greedy;
 use served::Served;
 
-use crate::{Fallible, machine, plan::Ours, process, results::Results, rig::Workshop};
+use crate::{Fallible, machine, process, product::ProductArgs, results::Results};
 
 /// Time between two looks at what is resident.
 const LOOK: Duration = Duration::from_millis(50);
@@ -55,12 +55,8 @@ pub(crate) struct Settings {
     /// Only attacks with this in their names
     #[arg(long, default_value = "")]
     only: String,
-    /// The product's binary [default: the release build beside this program]
-    #[arg(long, value_name = "PATH")]
-    gatepost: Option<PathBuf>,
-    /// One more argument for `gatepost serve`; repeat for more
-    #[arg(long = "gatepost-arg", value_name = "ARGUMENT", allow_hyphen_values = true)]
-    gatepost_arguments: Vec<String>,
+    #[command(flatten)]
+    product: ProductArgs,
     /// Parent of the dated folder
     #[arg(long, default_value = "loadtest/results", value_name = "FOLDER")]
     results: PathBuf,
@@ -89,8 +85,7 @@ impl Peak {
 
 /// Measures and writes a dated folder; an error where the bound is missed.
 pub(crate) fn run(settings: &Settings) -> Fallible<()> {
-    let workshop = Workshop::beside_this_program(Ours::Gatepost)?;
-    let gatepost = settings.gatepost.clone().unwrap_or(workshop.gatepost);
+    let gatepost = settings.product.workshop()?.gatepost;
     let arguments: Vec<String> = std::env::args().skip(2).collect();
     let command = format!("loadtest/memory/run {}", arguments.join(" "));
     let label = if settings.quick { "memory-quick" } else { "memory" };

@@ -31,7 +31,7 @@ impl Served {
         command.arg("serve").arg("--plaintext").arg("--config").arg(&configuration);
         command.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--workers", "2"]);
         command.args(["--max-inflight-bytes", &format!("{}MiB", settings.budget)]);
-        command.arg("--audit-log").arg(folder.path().join("audit.jsonl")).args(&settings.gatepost_arguments);
+        command.arg("--audit-log").arg(folder.path().join("audit.jsonl")).args(&settings.product.arguments);
         let (sidecar, _) = Sidecar::serving(Process::start("gatepost", command, folder.path())?)?;
         Ok(Self { address: sidecar.address, sidecar, _folder: folder })
     }

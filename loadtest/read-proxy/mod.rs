@@ -16,7 +16,7 @@ use clap::ValueEnum;
 use proxied::Proxied;
 use sides::Sides;
 
-use crate::{Fallible, apiserver::cluster::Cluster, results::Findings, size::Size};
+use crate::{Fallible, apiserver::cluster::Cluster, product::ProductArgs, results::Findings, size::Size};
 
 /// `read-proxy`: where the parts are, and how much is measured.
 #[derive(Debug, clap::Args)]
@@ -24,12 +24,8 @@ pub(crate) struct Settings {
     /// The folder of a running tests/e2e/kube/cluster.sh
     #[arg(long, value_name = "FOLDER")]
     cluster: PathBuf,
-    /// The product's binary [default: the release build beside this program]
-    #[arg(long, value_name = "PATH")]
-    gatepost: Option<PathBuf>,
-    /// One more argument for `gatepost read-proxy`; repeat for more
-    #[arg(long = "gatepost-arg", value_name = "ARGUMENT", allow_hyphen_values = true)]
-    gatepost_arguments: Vec<String>,
+    #[command(flatten)]
+    product: ProductArgs,
     /// A minute: 500 objects, few repetitions; shows that it works, nothing to quote
     #[arg(long)]
     quick: bool,

@@ -5,7 +5,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use super::Settings;
-use crate::{Fallible, apiserver::cluster::Cluster, certificates, plan::Ours, process::Process, rig::Workshop};
+use crate::{Fallible, apiserver::cluster::Cluster, certificates, process::Process};
 
 /// Proxy to measure. It ends when it is dropped.
 #[derive(Debug)]
@@ -19,18 +19,14 @@ pub(super) struct Proxied {
 impl Proxied {
     /// Starts it as shipped: ConfigMaps are opted in.
     pub(super) fn start(settings: &Settings, cluster: &Cluster) -> Fallible<Self> {
-        let gatepost = match &settings.gatepost {
-            Some(gatepost) => gatepost.clone(),
-            None => Workshop::beside_this_program(Ours::Gatepost)?.gatepost,
-        };
         let folder = tempfile::tempdir()?;
         certificates::write(folder.path())?;
-        let mut command = Command::new(gatepost);
-        command.args(["read-proxy", "--resources", "configmaps", "--listen", "127.0.0.1:0"]);
+        let mut command = Command::new(settings.product.workshop()?.gatepost);
+        command.args(["read-proxy", "--resources", "configmaps", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
         command.arg("--tls-cert").arg(folder.path().join("server.pem"));
         command.arg("--tls-key").arg(folder.path().join("server.key"));
         command.arg("--upstream-kubeconfig").arg(settings.cluster.join("kubeconfig"));
-        command.args(&settings.gatepost_arguments);
+        command.args(&settings.product.arguments);
         let process = Process::start("read-proxy", command, folder.path())?;
         let address = process.address("tcp")?;
         let cluster = Cluster::at(address, &folder.path().join("ca.pem"), cluster.token.clone(), process.pid())?;

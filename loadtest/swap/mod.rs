@@ -23,6 +23,7 @@ use served::Served;
 use crate::{
     Fallible,
     generate::Report,
+    product::ProductArgs,
     results::Results,
     rig::{Load, Shape, Workshop},
     size::Size,
@@ -64,12 +65,8 @@ pub(crate) struct Settings {
     /// Change nothing in the phases of swaps either: what then differs from 1 is noise
     #[arg(long)]
     control: bool,
-    /// The product's binary [default: the release build beside this program]
-    #[arg(long, value_name = "PATH")]
-    gatepost: Option<PathBuf>,
-    /// One more argument for `gatepost serve`; repeat for more
-    #[arg(long = "gatepost-arg", value_name = "ARGUMENT", allow_hyphen_values = true)]
-    gatepost_arguments: Vec<String>,
+    #[command(flatten)]
+    product: ProductArgs,
     /// Parent of the dated folder
     #[arg(long, default_value = "loadtest/results", value_name = "FOLDER")]
     results: PathBuf,
@@ -102,10 +99,7 @@ struct Phase {
 /// Measures and writes a dated folder.
 pub(crate) fn run(settings: &Settings) -> Fallible<()> {
     let began = Instant::now();
-    let mut workshop = Workshop::beside_this_program(crate::plan::Ours::Gatepost)?;
-    if let Some(gatepost) = &settings.gatepost {
-        workshop.gatepost.clone_from(gatepost);
-    }
+    let mut workshop = settings.product.workshop()?;
     if settings.unpinned {
         (workshop.pinning.sidecar, workshop.pinning.load) = (None, None);
     }

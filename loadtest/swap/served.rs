@@ -37,7 +37,7 @@ impl Served {
         command.arg("serve").arg("--plaintext").arg("--config").arg(configuration.folder());
         let workers = if settings.unpinned { "2" } else { "1" };
         command.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--workers", workers]);
-        command.arg("--audit-log").arg(folder.path().join("audit.jsonl")).args(&settings.gatepost_arguments);
+        command.arg("--audit-log").arg(folder.path().join("audit.jsonl")).args(&settings.product.arguments);
         let process = Process::start("gatepost", command, folder.path())?;
         let (sidecar, admin) = Sidecar::serving(process)?;
         Ok(Self { configuration, sidecar, admin, _hooks: hooks, _folder: folder })

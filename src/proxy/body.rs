@@ -3,7 +3,10 @@
 use std::{
     fmt,
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     task::{Context, Poll},
 };
 
@@ -31,6 +34,8 @@ pub(super) struct Body {
 enum Content {
     /// As it comes from the other side, chunk by chunk: nothing is read before it is wanted.
     Streamed { body: Incoming, _lease: Option<Guard> },
+    /// The same of a client, and whether it has broken off.
+    Uploaded { body: Incoming, broke_off: Arc<AtomicBool> },
     /// Ready content: what is left of it.
     Whole(Bytes),
 }
@@ -79,7 +84,12 @@ impl Body {
         Content::Streamed { body, _lease: None }.into()
     }
 
-    /// The same, with its place on a connection to the apiserver.
+    /// Content from a client. `broke_off` is set once it ends before its end.
+    pub(super) fn uploaded(body: Incoming, broke_off: Arc<AtomicBool>) -> Self {
+        Content::Uploaded { body, broke_off }.into()
+    }
+
+    /// Content from the apiserver, with its place on a connection to it.
     pub(super) fn leased(body: Incoming, lease: Guard) -> Self {
         Content::Streamed { body, _lease: Some(lease) }.into()
     }
@@ -116,6 +126,13 @@ impl http_body::Body for Body {
         }
         let polled = match content {
             Content::Streamed { body, .. } => Pin::new(body).poll_frame(cx),
+            Content::Uploaded { body, broke_off } => {
+                let polled = Pin::new(body).poll_frame(cx);
+                if let Poll::Ready(Some(Err(_))) = &polled {
+                    broke_off.store(true, Relaxed);
+                }
+                polled
+            }
             Content::Whole(rest) if rest.is_empty() => Poll::Ready(None),
             Content::Whole(rest) => Poll::Ready(Some(Ok(Frame::data(rest.split_to(rest.len().min(PART)))))),
         };
@@ -126,14 +143,14 @@ impl http_body::Body for Body {
 
     fn is_end_stream(&self) -> bool {
         match &self.content {
-            Content::Streamed { body, .. } => body.is_end_stream(),
+            Content::Streamed { body, .. } | Content::Uploaded { body, .. } => body.is_end_stream(),
             Content::Whole(rest) => rest.is_empty(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.content {
-            Content::Streamed { body, .. } => body.size_hint(),
+            Content::Streamed { body, .. } | Content::Uploaded { body, .. } => body.size_hint(),
             Content::Whole(rest) => SizeHint::with_exact(rest.len() as u64),
         }
     }

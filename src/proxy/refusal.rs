@@ -44,6 +44,11 @@ impl ProxyRefusal {
         self.outcome
     }
 
+    /// True where the connection to the apiserver was lost before its answer.
+    pub(super) fn is_lost(&self) -> bool {
+        self.outcome == ProxyOutcome::Refused(ProxyRefused::Lost)
+    }
+
     /// The same as the answer to a CREATE that was held.
     pub(super) fn after_hold(self) -> Self {
         Self { outcome: ProxyOutcome::Held, ..self }

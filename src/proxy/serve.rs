@@ -1,6 +1,12 @@
 //! Proxy: the way of one request, from a client's connection to the apiserver and back.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header::USER_AGENT, uri::PathAndQuery};
 use hyper::body::Incoming;
@@ -152,15 +158,26 @@ impl Proxy {
         let under_way = peer.activity.begin();
         // A client that leaves drops this.
         let mut counted = self.metrics.begin(ProxyOutcome::Abandoned);
-        let (outcome, answer) = match self.pass(peer, request).await {
+        let broke_off = Arc::new(AtomicBool::new(false));
+        let (outcome, answer) = match self.pass(peer, request, &broke_off).await {
             Ok(answered) => answered,
+            // The apiserver has got no whole request: the client was lost, and not the apiserver.
+            Err(refusal) if refusal.is_lost() && broke_off.load(Relaxed) => {
+                (ProxyOutcome::Abandoned, refusal.into_response())
+            }
             Err(refusal) => (refusal.outcome(), refusal.into_response()),
         };
         counted.end = outcome;
         answer.map(|body| body.answering(under_way))
     }
 
-    async fn pass(&self, peer: &Peer, mut request: Request<Incoming>) -> Result<Answered, ProxyRefusal> {
+    /// Passes a request as its plan says. `broke_off` is set where its content ends before its end.
+    async fn pass(
+        &self,
+        peer: &Peer,
+        mut request: Request<Incoming>,
+        broke_off: &Arc<AtomicBool>,
+    ) -> Result<Answered, ProxyRefusal> {
         let user = peer.user()?;
         if request.method() == Method::CONNECT {
             return Err(ProxyRefusal::no_tunnel());
@@ -183,7 +200,7 @@ impl Proxy {
         requester::identify(&mut parts.headers, user);
         // What is left is of the client's connection.
         parts.extensions.clear();
-        let request = Request::from_parts(parts, Body::streamed(body));
+        let request = Request::from_parts(parts, Body::uploaded(body, Arc::clone(broke_off)));
         let mut passing = Passing { request, sent };
         let outcome = match plan {
             ReadPlan::Pass => ProxyOutcome::Passed,

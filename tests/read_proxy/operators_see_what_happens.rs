@@ -15,6 +15,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use serde_json::json;
 use tokio::{
+    io::AsyncWriteExt,
     sync::{Notify, mpsc},
     time::timeout,
 };
@@ -194,4 +195,23 @@ async fn a_proxy_is_ready_once_the_apiserver_has_answered_and_until_it_drains() 
         }
     };
     timeout(LONG, draining).await.expect("it drains");
+}
+
+#[tokio::test]
+async fn an_upload_that_breaks_off_is_no_failure_of_the_apiserver() {
+    let world = World::new(|request: Request<Incoming>| async move {
+        let _ = http_body_util::BodyExt::collect(request.into_body()).await;
+        reply(201, &config_map("a", 5, None))
+    })
+    .await;
+    let admin = world.admin().await;
+    let mut client = world.raw_http1(None).await;
+    let begun =
+        format!("POST {ALL} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer ann\r\ncontent-length: 100\r\n\r\n{{");
+    client.write_all(begun.as_bytes()).await.unwrap();
+    client.shutdown().await.unwrap();
+    until_metric(admin, "gatepost_read_proxy_requests_total{outcome=\"abandoned\"} 1").await;
+    let metrics = page(admin, "/metrics").await.1;
+    let lost = "gatepost_read_proxy_refused_total{reason=\"lost\"} 0";
+    assert!(metrics.lines().any(|found| found == lost), "{metrics}");
 }

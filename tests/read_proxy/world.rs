@@ -40,7 +40,7 @@ use tokio::{
     sync::{mpsc, watch},
     task::JoinHandle,
 };
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::{TlsAcceptor, client::TlsStream};
 
 use crate::tls::{Authority, BOTH, Pair, client, connect, files, put, put_pair};
 
@@ -242,8 +242,13 @@ impl World {
         sender
     }
 
+    /// A connection for HTTP/1.1 in bytes.
+    pub async fn raw_http1(&self, pair: Option<&Pair>) -> TlsStream<TcpStream> {
+        connect(self.address, &client(&self.server, pair, &["http/1.1"], BOTH)).await.unwrap()
+    }
+
     pub async fn http1(&self, pair: Option<&Pair>) -> http1::SendRequest<Full<Bytes>> {
-        let stream = connect(self.address, &client(&self.server, pair, &["http/1.1"], BOTH)).await.unwrap();
+        let stream = self.raw_http1(pair).await;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection.with_upgrades());
         sender
