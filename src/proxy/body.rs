@@ -14,7 +14,7 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::activity::UnderWay;
+use super::{activity::UnderWay, joined::Joined};
 
 /// Something that is kept until a message has ended.
 pub(super) type Guard = Box<dyn fmt::Debug + Send>;
@@ -32,8 +32,8 @@ pub(super) struct Body {
 
 #[derive(Debug)]
 enum Content {
-    /// As it comes from the other side, chunk by chunk: nothing is read before it is wanted.
-    Streamed { body: Incoming, _lease: Option<Guard> },
+    /// As it comes from the apiserver: nothing is read before it is wanted.
+    Streamed { body: Joined, _lease: Option<Guard> },
     /// The same of a client, and whether it has broken off.
     Uploaded { body: Incoming, broke_off: Arc<AtomicBool> },
     /// Ready content: what is left of it.
@@ -79,9 +79,9 @@ impl Body {
         Self::of(Bytes::from_owner(Kept { bytes, _guard: guard }))
     }
 
-    /// Content from the other side.
+    /// Content from the apiserver.
     pub(super) fn streamed(body: Incoming) -> Self {
-        Content::Streamed { body, _lease: None }.into()
+        Content::Streamed { body: Joined::new(body), _lease: None }.into()
     }
 
     /// Content from a client. `broke_off` is set once it ends before its end.
@@ -89,9 +89,9 @@ impl Body {
         Content::Uploaded { body, broke_off }.into()
     }
 
-    /// Content from the apiserver, with its place on a connection to it.
+    /// The same from the apiserver, with its place on a connection to it.
     pub(super) fn leased(body: Incoming, lease: Guard) -> Self {
-        Content::Streamed { body, _lease: Some(lease) }.into()
+        Content::Streamed { body: Joined::new(body), _lease: Some(lease) }.into()
     }
 
     /// The same as the answer to this request.
@@ -125,7 +125,7 @@ impl http_body::Body for Body {
             under_way.awaited();
         }
         let polled = match content {
-            Content::Streamed { body, .. } => Pin::new(body).poll_frame(cx),
+            Content::Streamed { body, .. } => body.poll_frame(cx),
             Content::Uploaded { body, broke_off } => {
                 let polled = Pin::new(body).poll_frame(cx);
                 if let Poll::Ready(Some(Err(_))) = &polled {
@@ -143,14 +143,16 @@ impl http_body::Body for Body {
 
     fn is_end_stream(&self) -> bool {
         match &self.content {
-            Content::Streamed { body, .. } | Content::Uploaded { body, .. } => body.is_end_stream(),
+            Content::Streamed { body, .. } => body.is_end_stream(),
+            Content::Uploaded { body, .. } => body.is_end_stream(),
             Content::Whole(rest) => rest.is_empty(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.content {
-            Content::Streamed { body, .. } | Content::Uploaded { body, .. } => body.size_hint(),
+            Content::Streamed { body, .. } => body.size_hint(),
+            Content::Uploaded { body, .. } => body.size_hint(),
             Content::Whole(rest) => SizeHint::with_exact(rest.len() as u64),
         }
     }

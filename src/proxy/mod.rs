@@ -20,7 +20,7 @@
 //! | places of writes, and since when they are taken | `write_places` |
 //! | may clients be sent here | `readiness` |
 //! | answers in the apiserver's place | `refusal` |
-//! | content of messages | `body` |
+//! | content of messages | `body`, and `joined` for small frames of an answer |
 //! | the apiserver, and connections to it | `upstream`, `pool`; `origin` follows its certificates |
 //! | clients' connections | `listen`; `peer` for who has one, `place` and `activity` for how long |
 
@@ -33,6 +33,7 @@ mod filter;
 mod get;
 mod hold;
 mod inspect;
+mod joined;
 pub mod listen;
 pub mod origin;
 pub mod path;

@@ -6,6 +6,7 @@ use http::Uri;
 use rustls_pki_types::ServerName;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
+    io::BufReader,
     net::{TcpStream, lookup_host},
     time::timeout,
 };
@@ -19,6 +20,9 @@ use crate::{
 
 /// Longest time for a connection, from the name to the end of the handshake.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+/// Bytes that are read at once from a connection that many requests share: rustls asks for 4 KiB, and a list has many of
+/// these. From another one as much as rustls asks for.
+const READ_AT_ONCE: (usize, usize) = (32 << 10, 4 << 10);
 /// A silent apiserver is asked whether it is still there after this.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
@@ -75,8 +79,9 @@ impl Upstream {
     }
 
     /// A new connection, with the handshake done; over HTTP/1.1 where that is wanted.
-    pub(super) async fn connect(&self, http1: bool) -> io::Result<TlsStream<TcpStream>> {
-        let config = Arc::clone(if http1 { &self.http1 } else { &self.any });
+    pub(super) async fn connect(&self, http1: bool) -> io::Result<TlsStream<BufReader<TcpStream>>> {
+        let (config, read_at_once) = if http1 { (&self.http1, READ_AT_ONCE.1) } else { (&self.any, READ_AT_ONCE.0) };
+        let config = Arc::clone(config);
         let connecting = async {
             let mut failed = None;
             for address in lookup_host((&*self.host, self.port)).await? {
@@ -84,6 +89,7 @@ impl Upstream {
                     Ok(stream) => {
                         stream.set_nodelay(true)?;
                         SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
+                        let stream = BufReader::with_capacity(read_at_once, stream);
                         return TlsConnector::from(config).connect(self.name.clone(), stream).await;
                     }
                     Err(error) => failed = Some(error),
