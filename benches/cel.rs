@@ -31,7 +31,7 @@ enum Came {
     InJson(Option<ContainerEnds>),
 }
 
-/// What is noted of this object when a review in JSON is read.
+/// Ends noted of this object when a review in JSON is read.
 fn noted(object: &str) -> Option<ContainerEnds> {
     let review = format!(
         r#"{{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{{"uid":"u","kind":{{"group":"apps","version":"v1","kind":"Deployment"}},"resource":{{"group":"apps","version":"v1","resource":"deployments"}},"name":"web","namespace":"shop","operation":"UPDATE","userInfo":{{}},"object":{object}}}}}"#

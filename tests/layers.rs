@@ -1,11 +1,14 @@
 //! Imports point one way. This reads the `crate::` paths in `src/` and fails on an upward one, on a package used
 //! outside its doors, on a clock, a socket or a log in a pure layer, and on a file that is too long. Inside a layer no
-//! files import each other in a circle. No two types that are seen outside their folders have one name.
+//! files import each other in a circle. No two types that are seen outside their folders have one name. No sentence of
+//! a comment begins with What or Who.
 
 #[path = "layers/circles.rs"]
 mod circles;
 #[path = "layers/contributing.rs"]
 mod contributing;
+#[path = "layers/sentences.rs"]
+mod sentences;
 #[path = "layers/type_names.rs"]
 mod type_names;
 
@@ -281,17 +284,24 @@ fn is_for_tests(name: &str) -> bool {
     name.ends_with("tests.rs") || name.ends_with("/testing.rs") || name.contains("/tests/")
 }
 
-#[allow(clippy::expect_used, reason = "a test")]
+/// Files that are no tests.
 fn sources(root: PathBuf) -> Vec<File> {
+    let mut files = rust_files(&root);
+    files.retain(|(name, _)| !is_for_tests(name));
+    files
+}
+
+#[allow(clippy::expect_used, reason = "a test")]
+fn rust_files(root: &Path) -> Vec<File> {
     let mut files = Vec::new();
-    let mut folders = vec![root.clone()];
+    let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).expect("src is readable") {
             let path = entry.expect("src is readable").path();
-            let name = path.strip_prefix(&root).expect("below src").display().to_string();
+            let name = path.strip_prefix(root).expect("below src").display().to_string();
             if path.is_dir() {
                 folders.push(path);
-            } else if name.ends_with(".rs") && !is_for_tests(&name) {
+            } else if name.ends_with(".rs") {
                 let text = fs::read_to_string(&path).expect("source files are text");
                 files.push((name, text));
             }

@@ -16,7 +16,7 @@ deploy/container/build.sh "$image"
 (cd "$image" && find . -type f -exec ls -l {} +)
 
 echo "==== final stage"
-# What this script leaves out of the Dockerfile must at least be there.
+# Parts of the Dockerfile that this script leaves out must at least be there.
 grep -qx 'FROM scratch' Dockerfile
 grep -qx 'COPY --from=build /image/ /' Dockerfile
 [[ "$(sed -n '/^FROM scratch/,$p' Dockerfile | grep -cE '^(COPY|ADD|RUN)')" == 1 ]] || { echo "the final stage does more than this script checks"; exit 1; }
@@ -28,7 +28,7 @@ if readelf --version >/dev/null 2>&1; then
   echo "the binary asks for no shared library"
 fi
 
-# What the engine and the user add at run time: how names are found, and the configuration's volume.
+# Additions of the engine and the user at run time: how names are found, and the configuration's volume.
 mkdir "$work/root"
 echo '127.0.0.1 localhost' >"$work/hosts"
 if command -v python3 >/dev/null; then

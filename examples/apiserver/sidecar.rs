@@ -1,4 +1,4 @@
-//! Sidecar: what is asked of Gatepost. Whoever of several does not answer is passed over.
+//! Sidecar: what is asked of Gatepost. A replica among several that does not answer is passed over.
 //!
 //! A connection carries a bounded number of calls at once. Holds, which stay, have one of their own, and so has the stream
 //! of the follower: however many CREATEs are held, the reviews that complete them get through.

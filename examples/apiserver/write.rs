@@ -182,7 +182,7 @@ impl Apiserver {
         new.json["metadata"]["resourceVersion"] = new.revision.to_string().into();
         steps::reached("update-stored").await;
         if new.list().is_some_and(|list| list.result.is_some()) {
-            // Whoever watches has seen why.
+            // A client that watches has seen why.
             let _ = self.removed(&new).await;
         }
         Ok(new)

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Runs the commands with which the documentation generates code from proto/ and calls Gatepost over gRPC, as they stand
 # there: Python's and Go's of docs/writing-a-hook.md, grpcurl's of docs/beside-an-apiserver.md, ghz's of loadtest/README.md.
-# What is generated has to be usable: Python imports it, Go builds a server with it.
+# The generated code has to be usable: Python imports it, Go builds a server with it.
 #
 # protoc is the system's, or, as the chapter says, Python's grpc_tools; grpcurl and ghz are built with Go where they are not
-# here. What cannot be had is left out, loudly. GATEPOST names a binary to use instead of building one; STRICT=1 fails when
-# anything was left out.
+# here. A tool that cannot be had is left out, loudly. GATEPOST names a binary to use instead of building one; STRICT=1
+# fails when anything was left out.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 

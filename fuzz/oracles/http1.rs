@@ -1,8 +1,8 @@
 //! The answer to a POST over HTTP/1.1, as we read it and as a plain reader does: httparse for heads, and the framing of
 //! RFC 9112 §6 spelled out.
 //!
-//! The first byte says in parts of how many bytes the rest arrives (0: all at once); then the server hangs up. Whatever
-//! it says there is one result, nothing hangs, and no more is held than an answer's limit allows.
+//! The first byte says in parts of how many bytes the rest arrives (0: all at once); then the server hangs up. For any
+//! answer there is one result, nothing hangs, and no more is held than an answer's limit allows.
 //!
 //! Of chunked bodies only what both take must agree: how far the syntax of sizes and trailers is bent is hyper's
 //! choice.

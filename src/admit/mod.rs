@@ -148,7 +148,7 @@ impl<'a> Case<'a> {
             Err(refusal) if !skips_all => return self.refuse(*refusal, RequestOutcome::Failed),
             before => before,
         };
-        // What is done to an unfinished object is part of its CREATE: the hooks of that are asked about what becomes of it.
+        // A change of an unfinished object is part of its CREATE: the hooks of that are asked about what becomes of it.
         let updates_unfinished = matches!(&before, Ok(Some(field)) if field.is_unfinished());
         let hooks = !skips_all && !updates_unfinished;
         let mutation = match caller.phase {
@@ -166,7 +166,8 @@ impl<'a> Case<'a> {
             _ => Initialized::default(),
         };
         let validation = match caller.phase {
-            // Those of a CREATE are asked with its review once it is initialized, and so see the object that becomes visible.
+            // Hooks of a CREATE are asked with its review once it is initialized, and so see the object that becomes
+            // visible.
             Phase::Validate | Phase::Review
                 if hooks && !mutation.rejects() && initialized.refusal.is_none() && !initialized.unfinished =>
             {

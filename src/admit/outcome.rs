@@ -60,8 +60,8 @@ impl<'a> Outcome<'a> {
         Self { decider, ending, took, _hold: AnswerHold::default(), parsed: None, said: None }
     }
 
-    /// Turns a yes into a call failure, as what it asks for cannot be done; `opened` as in [`Outcome::judge`]. What it says
-    /// is handed on all the same.
+    /// Turns a yes into a call failure, as what it asks for cannot be done; `opened` as in [`Outcome::judge`]. Its
+    /// warnings and annotations are handed on all the same.
     pub(super) fn fail(&mut self, opened: bool, failure: CallFailure) {
         let Self { ending, .. } = Self::judge(self.decider, opened, Err(failure), self.took);
         if let Ending::Answered(answer) = std::mem::replace(&mut self.ending, ending) {

@@ -48,7 +48,7 @@ pub struct ReadPolicy {
     pub revision: String,
 }
 
-/// Decides one read, by `deadline`. What cannot be found out hides objects, which is safe.
+/// Decides one read, by `deadline`. A question without an answer hides objects, which is safe.
 pub async fn read_policy(gate: &Gate, read: &ObjectRead, deadline: Instant) -> ReadPolicy {
     let fresh = gate.current.is_fresh(now());
     let generation = gate.current.load();

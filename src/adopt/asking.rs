@@ -173,7 +173,7 @@ impl Asking {
             }
             asked.push(Asked { former: unservable.is_some(), ..entry.asked(key, cause) });
         }
-        // What is gone with its configuration no apiserver calls either.
+        // A webhook that is gone with its configuration is called by no apiserver either.
         self.entries.retain(|key, entry| {
             let lingers = now < entry.until && configurations.contains(&(key.hook_type, key.configuration.as_str()));
             if lingers && !there.contains(key) {

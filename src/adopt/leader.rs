@@ -1,7 +1,8 @@
 //! Leader: decisions of the one replica that writes, on each webhook at each turn.
 //!
 //! It announces a webhook first, and applies the condition once every live replica says, under that very announcement,
-//! that it calls it. What carries the condition stays announced, so that a drop by the owner is mended at the next turn.
+//! that it calls it. A webhook that carries the condition stays announced, so that a drop by the owner is mended at the
+//! next turn.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -151,7 +152,8 @@ impl Leader {
         track.silent = None;
         if std::mem::take(&mut track.held) {
             track.lingers = now + LINGERS + facts.seen.in_flight;
-            // What a replica that starts has given back, it cannot call: it is announced anew, and its owner has done nothing.
+            // A replica that starts cannot call a webhook that it has given back: that is announced anew, and its owner
+            // has done nothing.
             if !standing.given_back {
                 self.drops += 1;
                 // The replicas call it already.

@@ -39,7 +39,7 @@ impl CountedOn {
         self.0.remove(key);
     }
 
-    /// Those that an apiserver may count on us for at `now`.
+    /// Webhooks that an apiserver may count on us for at `now`.
     pub(super) fn at(&self, now: Duration) -> Vec<Unserved> {
         self.0.values().filter(|(until, _)| now < *until).map(|(_, unserved)| unserved.clone()).collect()
     }

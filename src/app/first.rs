@@ -48,7 +48,7 @@ impl First {
         });
         let kept = restored.as_ref().map(|restored| restored.candidate.kept.clone()).unwrap_or_default();
         let around = (restored.is_some() || settings.on_invalid == OnInvalid::Skip).then_some(&kept);
-        // What is given back first nobody may call, whatever was in force before.
+        // Webhooks that are given back first may be called by nobody, whatever was in force before.
         let undated = read.as_ref().err().and_then(ReadError::contents);
         let dated = undated.is_none().then_some(read_at);
         let contents = match (read, undated) {

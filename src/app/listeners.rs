@@ -46,7 +46,7 @@ pub enum BindError {
         /// The address.
         address: SocketAddr,
     },
-    /// Whoever listens there does not share the port.
+    /// Another process listens there and does not share the port.
     #[error(
         "another process listens on {0} and does not share it: both have to be started with --reuse-port, by the same user"
     )]

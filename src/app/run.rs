@@ -168,7 +168,7 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>, kept: Kept) -> io::R
     let runtime = parts.runtime;
     let (sockets, socket_file, admin) = {
         let _entered = runtime.enter();
-        // Whoever reads that we are ready may end the instance that has had the callers so far.
+        // An operator who reads that we are ready may end the instance that has had the callers so far.
         let decides = gate.current.decides(Instant::now());
         let mut sockets = vec![parts.tcp.for_callers(parts.tls.clone(), decides)?];
         let mut socket_file = None;

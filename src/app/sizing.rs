@@ -91,7 +91,7 @@ fn address_space() -> Option<Bound> {
 }
 
 /// The limits of the cgroups that this process is in. `listed` says which (cgroups(7)): `0::/path` of version 2, and
-/// `5:memory:/path` of version 1. Whatever cannot be read bounds nothing.
+/// `5:memory:/path` of version 1. A limit that cannot be read bounds nothing.
 fn bounds(listed: &Path, mounted: &Path) -> Option<Bound> {
     let listed = fs::read_to_string(listed).ok()?;
     let limits = listed.lines().flat_map(|line| {

@@ -26,8 +26,8 @@ const BYTES_A_STEP: usize = 32;
 /// limit; its expressions are not evaluated beside other requests within one budget.
 const MOST_MADE: usize = 16 << 20;
 
-/// The most items of lists and maps that one expression may hold at once: 32 MiB. What is dropped does not count, as
-/// most lists live for a round of a loop only.
+/// The most items of lists and maps that one expression may hold at once: 32 MiB. Dropped items do not count, as most
+/// lists live for a round of a loop only.
 pub(super) const MOST_HELD: usize = 1 << 20;
 
 /// Items of a list that take as much memory as one entry of a map.
@@ -80,7 +80,7 @@ impl Room {
 }
 
 impl Clone for Room {
-    /// As much room again. Whoever asks for more next learns if that was too much.
+    /// As much room again. If that was too much, the next request for more fails.
     fn clone(&self) -> Self {
         if let Some(held) = &self.held {
             held.set(held.get().saturating_add(self.items));

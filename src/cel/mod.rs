@@ -8,8 +8,7 @@
 //! mean together.
 //!
 //! Nothing here waits, and nothing asks anybody. An expression that asks the `authorizer` (`authorization`) is
-//! evaluated until an access check has no decision yet. Whoever evaluates has that check decided, and evaluates once
-//! more.
+//! evaluated until an access check has no decision yet. The caller has that check decided, and evaluates once more.
 
 mod access;
 mod aggregates;

@@ -139,7 +139,7 @@ fn told(doing: impl Future<Output = Result<String, String>>) -> CommandExit {
     };
     match runtime.block_on(doing) {
         Ok(text) => {
-            // Whoever closed our output has seen enough.
+            // A reader that closed our output has seen enough.
             let _ = io::stdout().write_all(text.as_bytes());
             CommandExit::Good
         }

@@ -29,7 +29,7 @@ Examples:
   gatepost audit a/audit.jsonl b/audit.jsonl --user system:serviceaccount:ci:deployer --limit 20
       The last 20 writes of that user, from the logs of two replicas.
   kubectl logs -n kube-system gatepost-0 | gatepost audit --denied -
-      What went to stdout by --audit-log -.
+      The records that went to stdout by --audit-log -.
 
 Files:
   Each FILE is read with the files beside it that were rotated: FILE.1, FILE.2.gz, FILE-20260101 and the like, plain or

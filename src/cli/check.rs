@@ -32,8 +32,8 @@ Examples:
   gatepost check --against register.yaml /etc/gatepost
 
 Hazards:
-  What is valid and can still take a cluster down is printed after the summary, the worst first, each with an outage
-  that it has caused, and for each hook with a patch that repairs its entry.
+  Settings that are valid and can still take a cluster down are printed after the summary, the worst first, each with an
+  outage that it has caused, and for each hook with a patch that repairs its entry.
     deadlock  once the hook is down, only a person can bring it back
     danger    while the hook is down, so is a part of the cluster that others need
     gap       requests that the hook surely wants pass unseen, or the configuration does not show whether they do
@@ -86,7 +86,7 @@ impl Check {
     pub fn run(&self) -> CommandExit {
         match self.report() {
             Ok((report, ending)) => {
-                // Whoever closed our output (`| head`) has seen enough.
+                // A reader that closed our output (`| head`) has seen enough.
                 let _ = io::stdout().write_all(report.as_bytes());
                 ending
             }

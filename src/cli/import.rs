@@ -34,8 +34,8 @@ Examples:
 Files:
   One for each object, named after it: validating-NAME.yaml, mutating-NAME.yaml, as a client would apply it: without
   managedFields, resourceVersion, uid, creationTimestamp and generation. The same cluster gives the same bytes.
-  What Gatepost cannot serve (some matchConditions) goes into the folder not-served below it, which serve does not read,
-  and the reason is printed: leave those in the cluster. If a file exists and differs, nothing is written without
+  Objects that Gatepost cannot serve (some matchConditions) go into the folder not-served below it, which serve does not
+  read, and the reason is printed: leave those in the cluster. If a file exists and differs, nothing is written without
   --force. Gatepost's own registration (label app.kubernetes.io/managed-by: gatepost) is left out. Nothing in the
   cluster is changed.
 
@@ -93,7 +93,7 @@ impl Import {
     pub fn run(self) -> CommandExit {
         match self.import() {
             Ok((report, ending)) => {
-                // Whoever closed our output (`| head`) has seen enough.
+                // A reader that closed our output (`| head`) has seen enough.
                 let _ = io::stdout().write_all(report.as_bytes());
                 ending
             }

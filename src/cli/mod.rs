@@ -80,11 +80,11 @@ Try it:
   gatepost serve --config examples/config/minimal --plaintext
       Serve gRPC on 127.0.0.1:9440, and the admin pages on 127.0.0.1:9441.
   gatepost status
-      What each replica has in force; with --wait, the end of a change.
+      The configuration that each replica has in force; with --wait, the end of a change.
   gatepost audit --denied --since 1h --name shop/web-0
       Why it was denied an hour ago: from the audit log, rotated files included.
   curl -s 127.0.0.1:9441/configz
-      What is in force, how fresh it is, and where each hook stands.
+      The configuration in force, how fresh it is, and where each hook stands.
 
 Environment:
   GATEPOST_LOG  what is logged where --log-level is not given: error, warn, info, debug or trace

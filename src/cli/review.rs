@@ -89,7 +89,7 @@ impl ReviewArgs {
     pub fn run(self) -> CommandExit {
         match self.ask() {
             Ok((text, allowed)) => {
-                // Whoever closed our output has seen enough.
+                // A reader that closed our output has seen enough.
                 let _ = io::stdout().write_all(text.as_bytes());
                 if allowed { CommandExit::Good } else { CommandExit::Denied }
             }

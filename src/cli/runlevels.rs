@@ -31,8 +31,8 @@ Examples:
 
 Runlevels, in the label gatepost.dev/runlevel:
   0   kube-system, kube-public, kube-node-lease
-  1   add-ons that hooks need (the network, DNS): name each one's namespace with --add-on. What runs in kube-system,
-      as the cluster's DNS mostly does, has level 0 and needs none
+  1   add-ons that hooks need (the network, DNS): name each one's namespace with --add-on. An add-on in kube-system,
+      where the cluster's DNS mostly is, has level 0 and needs none
   2   the namespaces of hooks, as far as clientConfig names a Service
   3+  the namespaces of hooks whose pods other hooks must approve: one more than the highest of these
   Every hook should exclude its own level and all below it; the selector for that is printed.
@@ -99,7 +99,7 @@ impl Runlevels {
     /// Prints or labels.
     pub fn run(self) -> CommandExit {
         let (report, ended) = self.run_and_report();
-        // Whoever closed our output (`| head`) has seen enough.
+        // A reader that closed our output (`| head`) has seen enough.
         let _ = io::stdout().write_all(report.as_bytes());
         ended.map_or_else(|error| complain(&error), |()| CommandExit::Good)
     }

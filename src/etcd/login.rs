@@ -69,7 +69,8 @@ impl Tokens {
         &self.login.user
     }
 
-    /// The token there is, or a new one from this member. Whoever asks while a login is under way waits for that one.
+    /// The token there is, or a new one from this member. A caller that asks while a login is under way waits for that
+    /// one.
     pub(super) async fn get(&self, endpoint: &str, channel: Channel) -> Result<Token, Failure> {
         let pending = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

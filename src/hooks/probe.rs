@@ -129,7 +129,7 @@ impl Channel {
                     }
                     reply => reply,
                 };
-                // Whatever it says: a mutating hook may send a patch.
+                // Any verdict passes, also one with a patch: a mutating hook may send that.
                 let answer = reply.and_then(|reply| answer::decode(HookType::Mutating, canned::UID, reply));
                 answer.map(drop).map_err(ProbeFailure::at(Step::Review, timeout))
             }

@@ -6,7 +6,7 @@
 //! takes a quarter to a half off the sidecar's CPU (`docs/decisions.md`). It has only the features that a client of
 //! unary calls and POSTs needs: no push, no priorities, no dynamic table on the receiving side.
 //!
-//! Whoever has the socket drives a [`ClientConnection`]: puts what was read into [`ClientConnection::room`], offers
+//! The owner of the socket drives a [`ClientConnection`]: puts what was read into [`ClientConnection::room`], offers
 //! what is queued to the socket, and keeps the time. A fault ends it: [`ClientConnection::lose`].
 //!
 //! | file | owns |

@@ -28,7 +28,7 @@ pub struct TemplateFacts<'a> {
     pub namespace: &'a str,
     /// The object's name, or "".
     pub name: &'a str,
-    /// Whoever creates it, or "".
+    /// User who creates it, or "".
     pub user: &'a str,
     /// Labels of the namespace, where they are known.
     pub namespace_labels: Option<&'a Labels>,

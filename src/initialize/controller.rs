@@ -1,7 +1,7 @@
 //! Controller: the heads that stay where they are though nobody holds a CREATE for them.
 //!
 //! Every 30 s it takes a snapshot of the unfinished objects, indexed by their heads, and compares it with the one before.
-//! A head of the same object in both has had its time. What becomes of the object is decided when its turn comes, as it is
+//! A head of the same object in both has had its time. The correction is decided when the object's turn comes, as it is
 //! then, by the configuration in force then, which was read after the snapshot; the change itself is conditional on the
 //! object's resource version. So a pass may be repeated, run beside another replica's, or be interrupted anywhere.
 
@@ -91,8 +91,8 @@ impl Controller {
         self.last.as_ref().is_none_or(|last| now.saturating_duration_since(last.taken) >= EVERY)
     }
 
-    /// Compares a snapshot with the one before. What is still overdue is found again; where there are more than have had
-    /// their turn, these are the first now.
+    /// Compares a snapshot with the one before. Objects that are still overdue are found again; where there are more
+    /// than have had their turn, these are the first now.
     pub fn compare(&mut self, snapshot: HeadIndex) {
         let mut overdue = self.last.as_ref().map_or_else(VecDeque::new, |older| snapshot.unchanged(older));
         if let Some(decided) = &self.decided {

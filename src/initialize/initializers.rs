@@ -42,8 +42,8 @@ impl Initializers {
         self.check_after(&Self::default())
     }
 
-    /// The same for a list that follows another. What was wrong with that one is no fault of an update: nobody could ever
-    /// bring the object to an end.
+    /// The same for a list that follows another. An error that was in that one is no fault of an update: nobody could
+    /// ever bring the object to an end.
     ///
     /// # Errors
     /// The first thing that is wrong.

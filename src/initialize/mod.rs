@@ -19,8 +19,8 @@
 //! | objects that a stock apiserver stores unfinished, marked by a label that selectors hide | `label` |
 //!
 //! Nothing here reads a clock, opens a socket or asks for a permission: the time, and the answer to "may this user
-//! `initialize`?", are arguments. Whoever holds a CREATE in flight, whoever answers an apiserver that stores unfinished
-//! objects, and whoever filters reads stand on the same core.
+//! `initialize`?", are arguments. Holding a CREATE in flight, answering an apiserver that stores unfinished objects,
+//! and filtering reads share this core.
 
 pub mod built_in;
 pub mod controller;

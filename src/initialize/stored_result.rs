@@ -52,7 +52,7 @@ pub fn size(result: &StatusInfo) -> usize {
     size_of::<StatusInfo>() + texts + result.causes.iter().map(cause).sum::<usize>()
 }
 
-/// A text of at most so many bytes. What is left of one that was cut holds no more than it needs.
+/// A text of at most so many bytes. A text that was cut holds no more memory than it needs.
 fn cut(text: String, longest: usize) -> String {
     const MORE: &str = "…";
     if text.len() <= longest {

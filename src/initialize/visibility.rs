@@ -57,8 +57,8 @@ pub const SEE_ALL: [&str; 5] = [
     "system:serviceaccount:kube-system:resourcequota-controller",
 ];
 
-/// Objects that one request sees. Who asks for unfinished objects without permission gets the others: a parameter that is
-/// not understood changes nothing either.
+/// Objects that one request sees. A user who asks for unfinished objects without permission gets the others: a
+/// parameter that is not understood changes nothing either.
 pub fn visibility(verb: ReadVerb, reader: ReadingUser<'_>) -> Visibility {
     let ReadingUser { user, includes, may_initialize } = reader;
     // Deleting is always allowed, and a namespace must become empty.
@@ -78,7 +78,7 @@ pub enum WatchEvent {
 }
 
 /// Event that a watch is sent, where it is sent one: `before` and `after` say whether it sees the object as it was and as
-/// it is. What did not exist, or does not any more, is not seen.
+/// it is. An object that did not exist, or does not any more, is not seen.
 // source: kubernetes/apiserver 1.13 pkg/storage/etcd3/watcher.go and cacher/cacher.go, convertToWatchEvent.
 pub fn translated(event: WatchEvent, before: bool, after: bool) -> Option<WatchEvent> {
     let (before, after) = match event {

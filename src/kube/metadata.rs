@@ -56,7 +56,7 @@ impl KubeClient {
         Ok(MetadataPage { revision, items, next, now })
     }
 
-    /// Changes of the metadata of what the label selector selects. What it selects no longer is gone.
+    /// Changes of the metadata of what the label selector selects. An object that it selects no longer is gone.
     ///
     /// # Errors
     /// As [`KubeClient::watch`].

@@ -29,9 +29,10 @@ const LOOK: Duration = Duration::from_millis(5);
 /// The program that has [`COMMAND`].
 static KEEPER: OnceLock<PathBuf> = OnceLock::new();
 
-/// Has plugins started by this program, which has [`COMMAND`]. Whoever uses this library without it has them unbounded.
+/// Has plugins started by this program, which has [`COMMAND`]. Unless a user of this library calls it, they are
+/// unbounded.
 pub fn kept_by(program: PathBuf) {
-    // Whoever says it twice says the same.
+    // A second call says the same.
     let _ = KEEPER.set(program);
 }
 

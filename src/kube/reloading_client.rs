@@ -124,7 +124,7 @@ impl ReloadingClient {
                 |why: Unread| KubeError::Access { from: from.clone(), cause: format!("cannot be read: {why}") };
             let read = move || {
                 let (mut config, files) = runtime.block_on(access.read())?;
-                // Whoever asks every second asks again anyway, and wants to know why he got nothing.
+                // A caller that asks every second asks again anyway, and wants to know why it got nothing.
                 config.default_retry = false;
                 // Before the client is made: what changes meanwhile is seen the next time.
                 let held = digest(&files);

@@ -12,7 +12,7 @@ const QUESTIONS: usize = 1024;
 /// Decision of an access check, or why there is none.
 pub type Decided = Result<AccessDecision, String>;
 
-/// The authorizer of a cluster, as requests know it. Whoever holds the other end decides.
+/// The authorizer of a cluster, as requests know it. The holder of the other end decides.
 #[derive(Debug)]
 pub struct Authorizer {
     questions: mpsc::Sender<AccessQuestion>,

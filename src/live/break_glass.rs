@@ -172,7 +172,7 @@ impl Book {
         }
         let fresh = Opening { began: now, lasts: document.lasts, deadline: now + left };
         let known = self.known.entry(key(document)).or_insert(fresh);
-        // Whoever may write it may change how long it lasts; what it has lasted already is not given back.
+        // A user who may write it may change how long it lasts; what it has lasted already is not given back.
         if known.lasts != document.lasts {
             (known.lasts, known.deadline) = (document.lasts, known.began + document.lasts);
         }

@@ -288,7 +288,7 @@ impl Attached {
             let latest = now() + EVERY;
             let next = {
                 let mut state = self.hub.state();
-                // Whoever calls this again and again, and never waits here for so long, has it looked all the same.
+                // For a caller that comes again and again, and never waits here for so long, it looks all the same.
                 if latest.saturating_duration_since(state.looked) >= 2 * EVERY {
                     state.look(now());
                 }

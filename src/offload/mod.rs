@@ -27,8 +27,8 @@ pub const LARGE: usize = 256 << 10;
 static TURNS: LazyLock<Semaphore> =
     LazyLock::new(|| Semaphore::new(available_parallelism().map_or(2, |cores| cores.get().max(2))));
 
-/// Does this work on `bytes` bytes: at once where they are few, else beside the worker. Whoever drops the future gives
-/// up waiting; work that has begun is finished, and keeps its turn until then.
+/// Does this work on `bytes` bytes: at once where they are few, else beside the worker. Dropping the future gives up
+/// waiting; work that has begun is finished, and keeps its turn until then.
 pub async fn run<T: Send + 'static>(bytes: usize, work: impl FnOnce() -> T + Send + 'static) -> T {
     if bytes < LARGE {
         return work();

@@ -178,8 +178,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Pieces of a run of which one item stands alone, the one behind `before` others. Those are no longer one run, so
-    /// that the next scan is shorter.
+    /// Pieces of a run of which one item stands alone, the one behind `before` others. The items are no longer one run,
+    /// so that the next scan is shorter.
     fn split_run(&self, text: u32, run: Run, before: usize) -> Result<Vec<Piece>, JsonReadError> {
         let step = ((run.end - run.start) / SPLIT).max(SMALL);
         let mut walk = Walk::of(&self.texts[text as usize], run, false);

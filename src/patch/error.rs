@@ -90,7 +90,7 @@ pub enum OperationFault {
     /// It opens or copies more parts of the object than there is memory for.
     #[error("it takes too much memory")]
     NoRoom,
-    /// Whoever wanted the patched object no longer waits for it.
+    /// The caller no longer waits for the patched object.
     #[error("nobody waits for it any more")]
     Cancelled,
     /// A checked text cannot be read again. It should not occur.

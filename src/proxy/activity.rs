@@ -34,7 +34,7 @@ const SHARE_KIB: usize = 32 << 10;
 pub(super) struct Activity {
     state: Mutex<State>,
     retired: Notify,
-    /// What is left of the connection's share of the memory for inspected objects.
+    /// Unused part of the connection's share of the memory for inspected objects.
     pub(super) share: Arc<Semaphore>,
     /// The same for answers to writes: what was stored must not be lost for what is read.
     pub(super) share_of_writes: Arc<Semaphore>,

@@ -56,7 +56,7 @@ pub(super) enum Unanswered {
 #[derive(Debug)]
 pub struct Cluster {
     connection: AsyncMutex<(ReloadingClient, Option<(KubeClient, Instant)>)>,
-    /// Owners by the digests of their tokens. What is nobody's is not kept: made-up tokens push no others out.
+    /// Owners by the digests of their tokens. A token that is nobody's is not kept: made-up tokens push no others out.
     tokens: Recent<[u8; 32], Account>,
     /// Answers by the digests of account and question.
     rights: Recent<[u8; 32], bool>,

@@ -89,7 +89,7 @@ impl Proxy {
             Ok(Ended::Deleted) => Err(ProxyRefusal::deleted(path, &held).after_hold()),
             Ok(Ended::Completed) => self.in_form(answer, path, &held, &sent).await,
         };
-        // What cannot be shown is counted as that.
+        // An object that cannot be shown is counted as such.
         answer.map(|answer| (ProxyOutcome::Held, answer))
     }
 
@@ -197,7 +197,7 @@ impl Proxy {
                 // Another object of that name is not the one that was created.
                 let uid = match head(&headers, &read.body) {
                     Some(head) => Some(head.uid),
-                    // What shows no head is of the object that is there before it and behind it.
+                    // An answer that shows no head is of the object that is there before it and behind it.
                     None => self.uid_now(&at, held.name()).await,
                 };
                 match uid {

@@ -33,13 +33,13 @@ impl Proxy {
         if query.includes_uninitialized() {
             passing.set_query(&query.without_include())?;
         }
-        // What is looked at must not be compressed; it is one object.
+        // An answer that is looked at must not be compressed; it is one object.
         passing.request.headers_mut().remove(ACCEPT_ENCODING);
         let again = Again { uri: passing.request.uri().clone(), headers: passing.request.headers().clone() };
         let Passing { request, sent } = passing;
         let is_head = request.method() == Method::HEAD;
         let answer = self.send(sent.user, request).await?;
-        // Whoever may not read the object learns nothing else of it.
+        // A user who may not read the object learns nothing else of it.
         if answer.status() != StatusCode::OK || is_head {
             return Ok((ProxyOutcome::Passed, answer));
         }

@@ -4,6 +4,7 @@
 //! arrived already when one is asked for pass as one.
 
 use std::{
+    fmt,
     pin::Pin,
     task::{Context, Poll},
 };
@@ -16,7 +17,6 @@ use hyper::body::Incoming;
 const FULL: usize = 16 << 10;
 
 /// Content whose frames are joined. Nothing waits for a frame that has not arrived.
-#[derive(Debug)]
 pub(super) struct Joined<B: Body = Incoming> {
     body: B,
     /// Item that was found behind the frames that were joined.
@@ -84,6 +84,12 @@ impl<B: Body<Data = Bytes> + Unpin> Joined<B> {
 
     pub(super) fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+impl<B: Body> fmt::Debug for Joined<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Joined").finish_non_exhaustive()
     }
 }
 

@@ -100,7 +100,7 @@ pub async fn serve(
     drop(listener);
     let ending = async {
         while serving.join_next().await.is_some() {}
-        // Those that are another protocol's now have their places still.
+        // Connections that are another protocol's now have their places still.
         let all = u32::try_from(connections).unwrap_or(u32::MAX);
         let _all = room.acquire_many(all).await;
     };

@@ -28,7 +28,7 @@ pub struct ResourcePath {
     /// The path begins with `/watch/` behind the version: a watch, whatever the method.
     pub watch: bool,
     /// A part up to the subresource is empty, is not UTF-8, or is a verb that nobody serves: whoever reads the path in
-    /// another way may find another resource, name or subresource in it. Nobody looks at further parts.
+    /// another way may find another resource, name or subresource in it. Further parts are not looked at.
     pub is_ambiguous: bool,
 }
 
@@ -42,7 +42,8 @@ impl ResourcePath {
     /// # Errors
     /// [`Undecodable`].
     pub fn parse(path: &str) -> Result<Option<Self>, Undecodable> {
-        // The whole path is decoded before it is split: `%2F` separates, too. What is not UTF-8 swallows no slash.
+        // The whole path is decoded before it is split: `%2F` separates, too. A byte that is not UTF-8 swallows no
+        // slash.
         let bytes = decoded(path.as_bytes(), false).ok_or(Undecodable)?;
         let path = String::from_utf8_lossy(&bytes);
         Ok(Self::read(path.trim_matches('/').split('/').collect()))
@@ -84,7 +85,7 @@ impl ResourcePath {
         Some(Self { group, version, namespace, resource, name, subresource, watch, is_ambiguous })
     }
 
-    /// Path of all objects beside this one. What was decoded is encoded again: nothing in it may begin a query.
+    /// Path of all objects beside this one. Decoded parts are encoded again: nothing in them may begin a query.
     pub fn collection(&self) -> String {
         let mut path = String::new();
         let mut add = |part: &str| {

@@ -156,7 +156,7 @@ mod tests {
             // Go passes by what it cannot read, and by semicolons.
             ("labelSelector=%zz&labelSelector=b", ",b", ""),
             ("labelSelector=a;x&labelSelector=b", ",b", ""),
-            // What would swallow a condition behind it.
+            // A selector that would swallow a condition behind it.
             ("labelSelector=a+in+(b", ",a in (b", ""),
             (
                 "fieldSelector=metadata.name%3Da&sendInitialEvents=true",

@@ -24,7 +24,7 @@ pub(super) struct ProxyRefusal {
     status: Value,
     /// Clients may send it again by themselves: nothing was done.
     repeatable: bool,
-    /// What the request is counted as.
+    /// Outcome that the request is counted as.
     outcome: ProxyOutcome,
 }
 
@@ -39,7 +39,7 @@ impl ProxyRefusal {
         Self::of(ProxyOutcome::Hidden, &hidden(how, object))
     }
 
-    /// What the request is counted as.
+    /// Outcome that the request is counted as.
     pub(super) fn outcome(&self) -> ProxyOutcome {
         self.outcome
     }
@@ -116,7 +116,7 @@ impl ProxyRefusal {
         Self { outcome: ProxyOutcome::Refused(ProxyRefused::Unreachable), ..Self::unavailable() }
     }
 
-    /// Nobody can say what the request may see; nothing was done.
+    /// Refusal where nobody can say what the request may see; nothing was done.
     pub(super) fn unanswered(why: Unanswered) -> Self {
         match why {
             Unanswered::Failed => {

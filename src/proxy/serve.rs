@@ -116,7 +116,7 @@ impl Proxy {
         &self.metrics
     }
 
-    /// What is in use now, and the most that may be.
+    /// Resources in use now, and the most that may be.
     pub fn load(&self) -> ProxyLoad {
         let bytes = |kib: usize, free: &Semaphore| ((kib - free.available_permits()) << 10, kib << 10);
         let (questions, waiting) = self.cluster.load();
@@ -198,7 +198,7 @@ impl Proxy {
         let Activity { share, share_of_writes, .. } = &*peer.activity;
         let sent = Sent { headers: parts.headers.clone(), arrived: Instant::now(), user, share, share_of_writes };
         requester::identify(&mut parts.headers, user);
-        // What is left is of the client's connection.
+        // The remaining extensions are of the client's connection.
         parts.extensions.clear();
         let request = Request::from_parts(parts, Body::uploaded(body, Arc::clone(broke_off)));
         let mut passing = Passing { request, sent };

@@ -43,7 +43,7 @@ pub(super) async fn pass(
     let apiserver = hyper::upgrade::on(&mut answer);
     tokio::spawn(async move {
         let copying = async {
-            // Whoever is gone before has ended it.
+            // A peer that is gone before has ended it.
             let Ok((client, apiserver)) = tokio::try_join!(client, apiserver) else { return };
             let _ = copy_bidirectional(&mut TokioIo::new(client), &mut TokioIo::new(apiserver)).await;
         };

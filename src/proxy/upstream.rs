@@ -53,7 +53,7 @@ impl Upstream {
     /// Apiserver at an endpoint; with a client certificate, the PEM texts of chain and key.
     ///
     /// # Errors
-    /// What is wrong with address or certificates.
+    /// Faults of address or certificates.
     pub fn new(endpoint: &ApiEndpoint, certificate: Option<(&[u8], &[u8])>) -> Result<Self, UpstreamError> {
         let address = || UpstreamError::Address(endpoint.url.clone());
         let url: Uri = endpoint.url.parse().map_err(|_| address())?;

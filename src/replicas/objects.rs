@@ -119,7 +119,7 @@ impl StatusObjects {
         let wrote = self.write(client, object, head, &own).await.map_err(|error| self.failed(&error))?;
         let said = ReplicaStatus::of(self.heard.live(), object, &own);
         if !head.deleted {
-            // Whoever sees it first writes it.
+            // The first replica that sees it writes it.
             if let Some(condition) = said.accepted(object, head.generation, &report.published) {
                 let status = json!({ "conditions": [condition] });
                 let judged = apply(client, "gatepost", head.name, &status).await;

@@ -8,7 +8,7 @@ use crate::model::Revision;
 pub struct ReplicasSeen {
     /// The live ones, by name.
     pub reports: Vec<ReplicaReport>,
-    /// Places that were asked and did not answer. Whoever is asked by address is expected to be alive.
+    /// Places that were asked and did not answer. A replica that is asked by address is expected to be alive.
     pub silent: Vec<Silent>,
 }
 

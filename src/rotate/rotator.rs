@@ -273,8 +273,8 @@ impl Rotator {
     }
 
     /// It enforces less than what is in force, and may have been read half: a second read that lets the same go puts it
-    /// in force. Whatever else it says waits with it, as a configuration is in force as a whole; but for what is opened
-    /// in an emergency.
+    /// in force. The rest of it waits as well, as a configuration is in force as a whole; but for what is opened in an
+    /// emergency.
     fn hold(&mut self, candidate: Candidate, relaxations: Vec<Relaxation>) {
         let (first, count) = (relaxations.first().map(ToString::to_string), relaxations.len());
         tracing::info!(

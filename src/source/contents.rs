@@ -151,7 +151,7 @@ impl ReadError {
         }
     }
 
-    /// What was read all the same. It may open what it says, and must decide nothing.
+    /// Contents that were read all the same. They may open what they say, and must decide nothing.
     pub fn contents(&self) -> Option<&Contents> {
         match self {
             Self::GivesBack { contents, .. } => Some(contents),

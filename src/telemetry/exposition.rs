@@ -34,7 +34,7 @@ impl Metrics {
     }
 }
 
-/// What the collector finds, as OpenMetrics text.
+/// Metrics of the collector, as OpenMetrics text.
 fn rendered(collector: Box<dyn Collector>) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(collector);
@@ -199,7 +199,7 @@ impl Scrape {
         family(encoder, &table::LOG_LOST, |out| counter(out, &[], log::lost()))
     }
 
-    /// What the process uses.
+    /// Resources that the process uses.
     fn resources(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         if let Some(seconds) = self.0.read(Reading::ProcessCpu) {
             family(encoder, &table::PROCESS_CPU, |out| out.encode_counter::<NoLabelSet, _, u64>(&seconds, None))?;

@@ -1,7 +1,7 @@
 //! LineWriter: a bounded queue of lines and the one thread that writes them.
 //!
-//! Whoever pushes never waits: beyond its bounds the queue loses lines and counts them. Only the thread waits for the
-//! sink, be it a full disk, a mount that hangs or a pipe that nobody reads.
+//! A caller that pushes never waits: beyond its bounds the queue loses lines and counts them. Only the thread waits for
+//! the sink, be it a full disk, a mount that hangs or a pipe that nobody reads.
 
 use std::{
     io::{self, Write},

@@ -39,7 +39,7 @@ pub fn start(begin: fn()) -> io::Result<()> {
             // Failures to write are not logged here: stderr is the place that takes nothing.
             written.ended.as_ref().ok().and_then(|()| missing())
         })?;
-        // Whoever was faster has the same.
+        // A caller that was faster has set the same.
         let _ = LOG.set(writer);
     }
     Ok(())

@@ -51,7 +51,7 @@ impl ProxyOutcome {
 pub enum ProxyRefused {
     /// The certificate or the token is nobody's.
     Unauthorized,
-    /// Nobody can say what an apiserver will make of it.
+    /// A request of which nobody can say what an apiserver will make.
     BadRequest,
     /// A method that is none of the API's.
     Method,
@@ -254,7 +254,7 @@ impl<E: ProxyEnd> Drop for PendingEnd<'_, E> {
     }
 }
 
-/// What a read proxy has in use, and the most that it may.
+/// Resources that a read proxy has in use, and the most that it may.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProxyLoad {
     /// Writes under way, and the most of them.

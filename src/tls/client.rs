@@ -33,7 +33,7 @@ pub fn server_verifier(ca_pem: &[u8]) -> Result<Arc<dyn ServerCertVerifier>, Tls
 /// The client side of TLS to a hook: aws-lc-rs, TLS 1.3 (1.2 accepted), and by ALPN what the transport can be carried in.
 ///
 /// # Errors
-/// Whatever of the material is unusable, see [`TlsError`]; the key is checked against its certificate.
+/// [`TlsError`] for unusable material; the key is checked against its certificate.
 pub fn client_config(
     tls: &EndpointTls,
     transport: Transport,

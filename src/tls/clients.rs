@@ -22,7 +22,7 @@ use super::{
 /// one of these names; where certificates are optional, also whoever shows none.
 ///
 /// # Errors
-/// Whatever of the authorities is unusable.
+/// [`TlsError`] for unusable authorities.
 pub(super) fn verifier(
     ca_pem: &[u8],
     names: &[String],

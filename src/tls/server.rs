@@ -31,7 +31,7 @@ pub(super) struct Clients<'a> {
 /// whose certificate one of these authorities has signed get in.
 ///
 /// # Errors
-/// Whatever of the material is unusable, see [`TlsError`].
+/// [`TlsError`] for unusable material.
 pub fn server_config(
     chain_pem: &[u8],
     key_pem: &[u8],
@@ -44,7 +44,7 @@ pub fn server_config(
 /// The server side of TLS, speaking these protocols by ALPN. The key is checked against its certificate.
 ///
 /// # Errors
-/// Whatever of the material is unusable.
+/// [`TlsError`] for unusable material.
 pub(super) fn config(
     chain_pem: &[u8],
     key_pem: &[u8],

@@ -61,7 +61,7 @@ impl ServerTls {
     /// Reads the files and puts them in force.
     ///
     /// # Errors
-    /// Whatever of them is unusable, see [`TlsError`].
+    /// [`TlsError`] for unusable files.
     pub fn load(files: ServerFiles) -> Result<Self, TlsError> {
         let now = ArcSwap::from_pointee(InForce::new(files.read()?, 1, &files)?);
         Ok(Self { files, now, rejected: Mutex::new(None) })

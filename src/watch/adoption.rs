@@ -161,7 +161,7 @@ impl Adoption {
         self.count(view, &in_force.called);
         let counted_on = self.displaced.counted_on(in_force, Instant::now());
         if let Some(other) = self.rights.other_cluster(&view.cluster).await.map(str::to_owned) {
-            // Whoever serves another cluster has no say in this one.
+            // A replica that serves another cluster has no say in this one.
             if !std::mem::replace(&mut self.withdrawn, true) {
                 self.delete_lease(&client).await?;
             }

@@ -48,7 +48,7 @@ use crate::{
 
 /// Interval of looks at the time, and at the configuration.
 const EVERY: Duration = Duration::from_secs(1);
-/// Nobody is sent here for so long at the start, until it is known as whom the apiserver knows us.
+/// Longest time at the start in which callers are not sent here, until it is known as whom the apiserver knows us.
 const NAMELESS: Duration = Duration::from_secs(10);
 /// Interval between warnings of what cannot be written.
 const QUIET: Duration = Duration::from_secs(60);
@@ -71,8 +71,8 @@ pub struct LabelledObjects {
 }
 
 impl LabelledObjects {
-    /// Those of that cluster. Replicas agree by a lease in `namespace`, which this one holds by a name of its own that begins
-    /// with `replica`. Connects to nothing before [`LabelledObjects::run`].
+    /// Objects of that cluster. Replicas agree by a lease in `namespace`, which this one holds by a name of its own
+    /// that begins with `replica`. Connects to nothing before [`LabelledObjects::run`].
     pub fn new(
         connection: ReloadingClient,
         (namespace, replica): (&str, &str),
@@ -193,7 +193,7 @@ impl LabelledObjects {
                     if renewed.elapsed() >= WORKS_WITHIN {
                         return;
                     }
-                    // What is configured no longer is followed on: its objects must not stay hidden.
+                    // A resource that is configured no longer is followed on: its objects must not stay hidden.
                     for name in self.configured() {
                         followed.entry(name.clone()).or_insert_with(|| {
                             following.spawn(follow(latest.clone(), name, to.clone()))
@@ -218,7 +218,7 @@ async fn work_on(engine: Arc<Engine>, client: KubeClient, due: Due, at: agenda::
     (uid, ended)
 }
 
-/// What the apiserver does not take, as it is logged.
+/// Writes that the apiserver does not take, as they are logged.
 #[derive(Debug, Default)]
 struct Failing {
     logged: Option<Instant>,

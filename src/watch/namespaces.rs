@@ -158,7 +158,7 @@ async fn watch(
             }
             namespaces.stamp(Instant::now());
         }
-        // Whoever hangs up at once must not be called without pause.
+        // An apiserver that hangs up at once must not be called without pause.
         sleep(PAUSES.0.saturating_sub(opened.instant.elapsed())).await;
     }
     Ok(())
@@ -172,7 +172,7 @@ async fn answer(client: &KubeClient, mut questions: mpsc::Receiver<NamespaceQues
         tokio::spawn(async move {
             let found = tokio::select! {
                 found = client.find(PATH, &namespace) => found,
-                // Whoever asked has run out of time, and an apiserver that is slow is not asked for nothing.
+                // The caller has run out of time, and an apiserver that is slow is not asked for nothing.
                 () = answer.closed() => return,
             };
             if let Err(failure) = &found {

@@ -192,7 +192,7 @@ impl ServiceWatcher {
                 }
                 self.addresses.stamp(Moment::now(slept));
             }
-            // Whoever hangs up at once must not be called without pause.
+            // An apiserver that hangs up at once must not be called without pause.
             sleep(PAUSES.0.saturating_sub(opened.instant.elapsed())).await;
         }
         Ok(())

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::json::{Cursor, JsonReadError};
 use crate::model::Rope;
 
-/// What was found of an object.
+/// Label and annotation found in an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// It has labels, and the value of the one that was looked for.

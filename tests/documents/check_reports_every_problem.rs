@@ -1,4 +1,4 @@
-//! Whatever is wrong with a configuration is reported: all of it, each with its place and what to do.
+//! Every fault of a configuration is reported: all of them, each with its place and what to do.
 #![allow(clippy::expect_used, reason = "a test stops where its own setup is wrong")]
 
 use std::{io, sync::OnceLock};

@@ -237,7 +237,7 @@ fn the_items_of_a_typed_list_need_not_say_what_they_are() {
     assert_eq!(&*snapshot.hooks[0].id, "n/a.b.c/0");
 }
 
-/// What our own kind says for each hook by keys, a configuration of webhooks says by annotations.
+/// Annotations of a configuration of webhooks say what our own kind says for each hook by keys.
 #[test]
 fn annotations_say_how_mutating_webhooks_are_called() {
     let written = |kind: &str, annotations: &str| {

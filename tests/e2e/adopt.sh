@@ -293,7 +293,7 @@ adopting() {
   by_hand
   alone
   kubectl delete -f "$work/adopt-registration.yaml" -f "$work/move.yaml" -f "$work/owned-mutating.yaml" >"$work/said" 2>&1 || broken "unregistering"
-  # What follows is to have no more rights than it grants itself.
+  # The next part is to have no more rights than it grants itself.
   kubectl delete clusterrolebinding gatepost-adopt gatepost-source >"$work/said" 2>&1 || broken "taking the rights away"
   stop move-first && stop move-plain || broken "the hooks"
 }

@@ -1,4 +1,4 @@
-# What only Gatepost can do: hooks that speak something else than kube-apiserver does, and a configuration that changes
+# Abilities of Gatepost alone: hooks that speak something else than kube-apiserver does, and a configuration that changes
 # while requests run, of which none may come to anything else than it should.
 
 # eventually NAME COMMAND...: within fifteen seconds the command succeeds.

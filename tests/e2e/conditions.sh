@@ -7,7 +7,7 @@ conditioned() {
     in_e2e create --dry-run=server --as "$1" --filename -
 }
 
-# What is refused fails, and so would a pipe of it.
+# A command that is refused fails, and so would a pipe of it.
 is_refused() { { conditioned "$@" 2>&1 || true; } | grep -q 'denied the request'; }
 
 is_made() { conditioned "$@" >/dev/null 2>&1; }

@@ -91,7 +91,7 @@ definitions() {
   allows "definitions: who changes the object does not change its status" kubectl annotate acc default changed=yes
   check "definitions: it is still there" in_status 'replicas[*].name' 'one two'
 
-  # What a cluster hands back is what we read.
+  # We read what a cluster hands back.
   kubectl get acc default --output yaml >"$work/default.yaml" 2>"$work/said" || broken "reading the object back"
   sed -i "s|certificates/ca.crt|$work/ca.crt|; s|certificates/gatepost.crt|$work/gatepost.crt|; s|certificates/gatepost.key|$work/gatepost.key|" "$work/default.yaml"
   check "definitions: gatepost check reads what the cluster stored" "$gatepost" check "$work/default.yaml"

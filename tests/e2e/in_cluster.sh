@@ -220,7 +220,7 @@ in_cluster() {
   eventually "in cluster: and another is dialled, which no name leads to" kubectl --namespace move create configmap dialled --dry-run=server
   check "in cluster: by the log no look-up was needed" not grep -q 'EndpointSlices for' "$work/pod-3.log"
 
-  # Whoever applies a registration must be able to take an entry out again, although others write into it.
+  # An operator who applies a registration must be able to take an entry out again, although others write into it.
   webhooks_are xx || broken "the registration has not two webhooks"
   sed '/^---/,$d' "$work/etc/hooks.yaml" >"$work/etc/fewer.yaml"
   "$gatepost" register --service gatepost/gatepost --config "$work/etc/fewer.yaml" >"$work/fewer.yaml"

@@ -1,5 +1,5 @@
 # Initializers: new Pods are prepared while their CREATE is held, by built-in initializers and by the processes of
-# examples/initializers/go. Nobody ever sees one that is not finished.
+# examples/initializers/go. No client ever sees one that is not finished.
 
 digest='registry.example/app@sha256:0000000000000000000000000000000000000000000000000000000000000001'
 
@@ -53,7 +53,7 @@ initializers() {
   eventually "$name: a process attaches with its token" is_attached digest
   eventually "$name: new Pods are prepared" is_prepared
 
-  # Whatever it sees of these Pods has to be finished.
+  # Each of these Pods that it sees has to be finished.
   start watching "$BIN/kubectl" --kubeconfig "$work/cluster/kubeconfig" --namespace e2e get pods --selector initialized=yes --watch \
     -o jsonpath='{.metadata.name} {.spec.containers[*].name} {.spec.containers[*].image} {.spec.containers[0].env[*].name}{"\n"}'
 

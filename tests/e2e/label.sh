@@ -98,7 +98,7 @@ labelled() {
 
   eventually "$name: new objects are marked, and kubectl says so" says_pending
 
-  # Whatever such a watch sees has to be finished: it is what a proxy makes of a client's.
+  # Each object that such a watch sees has to be finished: a proxy makes such a watch of a client's.
   start watching "$BIN/kubectl" --kubeconfig "$work/cluster/kubeconfig" --namespace e2e get widgets --selector "made=here,!$pending" --watch \
     -o jsonpath='{.metadata.name} {.metadata.labels.team} {.spec.containers[*].image}{"\n"}'
   start seeing "$BIN/kubectl" --kubeconfig "$work/cluster/kubeconfig" --namespace e2e get widgets --watch -o json

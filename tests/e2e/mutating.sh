@@ -137,7 +137,7 @@ mutations() {
   mutation not-a-pod Pod "m2=$(patch '[{"op": "replace", "path": "/kind", "value": "Service"}]')"
   in_protobuf protobuf
   in_protobuf protobuf-denied
-  # What one adds has defaults for the next only where kube-apiserver decodes it in between.
+  # A container that one adds has defaults for the next only where kube-apiserver decodes it in between.
   mutation defaults-between Pod "m2=$(patch "$sidecar")" \
     "m4=$(patch '[{"op": "copy", "from": "/spec/containers/1/imagePullPolicy", "path": "/metadata/labels/pulled"}]')"
   reinvoked

@@ -1,4 +1,4 @@
-# What the trial is played on: certificates, the hooks, the cluster, Gatepost, and who is registered with whom.
+# Stage of the trial: certificates, the hooks, the cluster, Gatepost, and who is registered with whom.
 
 declare -A process=()
 
@@ -14,7 +14,7 @@ finish() {
 start() {
   local name="$1"
   shift
-  # What one of that name has said before must not be taken for this one's words.
+  # The output of an earlier one of that name must not be taken for this one's words.
   : >"$work/$name.out"
   "$@" >"$work/$name.out" 2>"$work/$name.log" </dev/null &
   process[$name]=$!

@@ -1,4 +1,4 @@
-# What people do with kubectl, told the same way whoever asks the hooks.
+# Actions of people with kubectl, told the same way whoever asks the hooks.
 
 # object KIND NAME [SCRIPT]: a manifest; the script, HOOK=JSON, says what a hook answers about it.
 object() {

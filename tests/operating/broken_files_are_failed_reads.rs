@@ -1,4 +1,4 @@
-//! Whatever happens to the files of a configuration: it is named, nothing half is put in force, and once they are whole
+//! Any damage to the files of a configuration: it is named, nothing half is put in force, and once they are whole
 //! again, so is the configuration.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
 

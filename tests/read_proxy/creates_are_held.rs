@@ -227,7 +227,7 @@ async fn an_object_with_the_label_is_held_without_a_warning_and_in_every_form() 
             (&Method::GET, Some("application/yaml")) => {
                 Response::builder().header("content-type", "application/yaml").body(content("filled: in")).unwrap()
             }
-            // Whose object the answer in YAML shows.
+            // Look-up of the object that the answer in YAML shows.
             (&Method::GET, Some(accept)) if accept.contains("as=PartialObjectMetadata") => reply(200, &finished()),
             _ => not_scripted(&request),
         }

@@ -1,4 +1,5 @@
-//! Whatever has nothing to do with unfinished objects passes as it is: streams, upgrades, compressed content, errors.
+//! Requests that have nothing to do with unfinished objects pass as they are: streams, upgrades, compressed content,
+//! errors.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where its own setup is wrong")]
 
 use std::sync::{Arc, Mutex};

@@ -58,7 +58,7 @@ async fn controllers_that_must_see_all_do_and_others_by_permission() {
         (collector, ALL, ALL.to_owned()),
         ("everything", ALL, ALL.to_owned()),
         ("init", &*include, format!("{ALL}?limit=1")),
-        // Who may does not unless it asks.
+        // A user who may see them does not unless it asks.
         ("init", ALL, format!("{ALL}?{HIDES}")),
         ("ann", &*include, format!("{ALL}?limit=1&{HIDES}")),
         ("", &*include, format!("{ALL}?limit=1&{HIDES}")),
@@ -90,7 +90,7 @@ async fn without_an_answer_about_a_user_the_request_is_to_be_sent_again() {
         for token in ["init", "system:serviceaccount:kube-system:generic-garbage-collector"] {
             let target = format!("{ALL}?includeUninitialized=true");
             let (status, headers, body) = world.call(ask("GET", &target, token).body(Full::default()).unwrap()).await;
-            // Who always sees all needs no permission.
+            // A user who always sees all needs no permission.
             let needs_none = failing != "tokenreviews" && token != "init";
             assert_eq!(status, if needs_none { 200 } else { 503 }, "{failing} {token}: {body:?}");
             assert_eq!(headers.contains_key("retry-after"), !needs_none);
@@ -113,7 +113,7 @@ async fn a_token_of_nobody_is_refused_as_an_apiserver_does() {
     assert_eq!((world.asked().len(), world.own().len()), (0, 2), "it may be somebody's the next time");
 }
 
-/// Who sends a request is known before the apiserver is asked anything else in the proxy's name.
+/// The sender of a request is known before the apiserver is asked anything else in the proxy's name.
 #[tokio::test]
 async fn little_is_asked_for_whoever_makes_up_users() {
     let world = World::new(async |request: Request<Incoming>| match request.uri().path().ends_with("tokenreviews") {
@@ -137,7 +137,7 @@ async fn little_is_asked_for_whoever_makes_up_users() {
     assert_eq!(world.asked().pop().unwrap().target(), ALL, "the apiserver says whether she may");
 }
 
-/// What `Connection` names does not reach the apiserver, and so must not decide here either.
+/// A field that `Connection` names does not reach the apiserver, and so must not decide here either.
 #[tokio::test]
 async fn only_what_the_apiserver_gets_decides() {
     let world = World::new(lists).await;

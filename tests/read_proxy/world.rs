@@ -361,7 +361,7 @@ async fn apiserver(tls: &ServerTls, protocols: &[&str], script: Script, asked: A
                     async move { Ok::<_, Infallible>(answering.await) }
                 });
                 let io = TokioIo::new(stream);
-                // Whoever hangs up in the middle is part of some tests.
+                // A client that hangs up in the middle is part of some tests.
                 let _ = match is_http2 {
                     true => {
                         let mut builder = server::conn::http2::Builder::new(TokioExecutor::new());

@@ -1,4 +1,4 @@
-//! Whatever a caller sends: a precise status and message; the connection and every other call unharmed.
+//! Any input of a caller: a precise status and message; the connection and every other call unharmed.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
 
 use std::time::Duration;

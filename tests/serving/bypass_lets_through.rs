@@ -148,7 +148,7 @@ async fn groups_count_in_json_too() {
     assert!(!allowed(&json(r#"["a"]"#)).await, "what stands elsewhere in the review is not who asks");
 }
 
-/// Whoever may write a namespace must not open it by that.
+/// A user who may write a namespace must not open it by that.
 #[tokio::test]
 async fn a_namespace_object_is_in_no_namespace() {
     let no = ScriptedHook::start(Script::Deny("seen")).await;

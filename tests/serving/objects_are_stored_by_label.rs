@@ -117,7 +117,7 @@ async fn a_new_object_is_marked_with_its_list_and_its_creator_and_nobody_has_act
     assert_eq!(code(&ask(&gate, Phase::Validate, create("ann", &stored)).await), 0);
     let again = patched(&ask(&gate, Phase::Mutate, create("ann", &stored)).await, &stored);
     assert_ne!(again["metadata"]["labels"][PENDING], *id, "an id that a client could choose counts for nothing");
-    // Nobody waits for a dry run, and nothing is stored.
+    // No caller waits for a dry run, and nothing is stored.
     let dry = AdmissionRequest { dry_run: Some(true), ..create("ann", &pod()) };
     assert_eq!(patched(&ask(&gate, Phase::Mutate, dry).await, &pod()), pod());
 }
@@ -192,7 +192,7 @@ async fn the_marks_are_changed_by_the_owner_of_the_head_and_by_gatepost_alone() 
     // A subresource writes metadata, too.
     let status = AdmissionRequest { sub_resource: Some("status".to_owned()), ..update("ann", &first, &pod()) };
     assert_eq!(code(&ask(&gate, Phase::Validate, status).await), 403);
-    // Who deletes it must not wait.
+    // A user who deletes it must not wait.
     let mut leaving = first.clone();
     leaving["metadata"]["deletionTimestamp"] = "2026-11-23T08:00:00Z".into();
     assert_eq!(code(&ask(&gate, Phase::Validate, update("ann", &leaving, &leaving)).await), 0);

@@ -237,7 +237,7 @@ async fn two_hooks(judge: impl Fn(&Value) -> Value + Clone + Send + Sync + 'stat
 
 #[tokio::test]
 async fn no_hook_keeps_an_unfinished_object_from_its_end() {
-    // Nobody may change such objects, nor make them with that label.
+    // The hooks let nobody change such objects, nor make them with that label.
     let judge = |request: &Value| {
         let has_label = !request["object"]["metadata"]["labels"]["bad"].is_null();
         json!({"allowed": request["operation"] == "CREATE" && !has_label})

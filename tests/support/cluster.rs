@@ -59,7 +59,7 @@ struct State {
     revision: u64,
     /// The objects of each kind that is installed, by name.
     objects: BTreeMap<&'static str, BTreeMap<String, Value>>,
-    /// Whatever begins so is answered so.
+    /// Beginning of paths, and the answer to all of them.
     instead: Option<(String, Say)>,
     /// Requests with their credentials.
     asked: Vec<(String, String)>,
@@ -193,7 +193,7 @@ impl Cluster {
         self.state().uid = uid.to_owned();
     }
 
-    /// Whatever begins with this path is answered so, until [`Cluster::serves_normally`].
+    /// Any path that begins with this one is answered so, until [`Cluster::serves_normally`].
     pub fn says(&self, path: &str, say: Say) {
         self.state().instead = Some((path.to_owned(), say));
     }

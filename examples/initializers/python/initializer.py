@@ -48,7 +48,7 @@ def attach(stub, claim, images):
                 try:
                     patch = pin(images, json.loads(told.task.review.request.object.raw))
                     answer.done.patch = json.dumps(patch).encode()
-                except Exception as error:  # Whatever the object is, it is no reason to end.
+                except Exception as error:  # No object is a reason to end.
                     answer.fail.CopyFrom(Status(code=403, reason="Forbidden", message=str(error)))
                 say.put(v1.InitializerMessage(answer=answer))
     finally:

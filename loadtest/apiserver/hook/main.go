@@ -86,7 +86,7 @@ func tellCounts(listener net.Listener, asked []atomic.Uint64) error {
 		for index := range asked {
 			counts[index] = asked[index].Load()
 		}
-		// Who hangs up early does not want to know.
+		// A client that hangs up early does not want to know.
 		_ = json.NewEncoder(connection).Encode(counts)
 		_ = connection.Close()
 	}

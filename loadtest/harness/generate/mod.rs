@@ -2,7 +2,8 @@
 //!
 //! Four shapes: *closed* keeps so many reviews in flight; *open* sends at a fixed rate and counts latency from the
 //! moment a review should have been sent, so that a stall is charged to every review it delays; *sequence* sends so
-//! many, one after another; *burst* sends so many at once. Whatever it watches (CPU, allocations) is read at the two ends of the measured part.
+//! many, one after another; *burst* sends so many at once. The figures that it watches (CPU, allocations) are read at
+//! the two ends of the measured part.
 
 mod burst;
 mod call;

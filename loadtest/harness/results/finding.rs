@@ -13,7 +13,7 @@ const HEADER: &str = "figure,cell,unit,beside,ours,value,target,met\n";
 #[derive(Clone, Debug)]
 pub(crate) struct Finding {
     pub(crate) figure: &'static str,
-    /// What it is measured with.
+    /// Conditions that it is measured under.
     pub(crate) cell: String,
     pub(crate) unit: &'static str,
     /// Compared with this, where it is with anything.

@@ -22,8 +22,8 @@ pub(in super::super) struct Run {
     pub(in super::super) passed_over: Option<String>,
 }
 
-/// Says in the verdict which initializers acted, and warns of those that were passed over. What says that the object waits
-/// comes before all other warnings: no limit cuts it.
+/// Says in the verdict which initializers acted, and warns of those that were passed over. The warning that the object
+/// waits comes before all others: no limit cuts it.
 pub(in super::super) fn report(runs: &[Run], pending: Option<String>, verdict: &mut Verdict) {
     // As upstream's limit for all warnings of a request, in characters.
     const ALL_WARNINGS: usize = 4096;

@@ -126,7 +126,8 @@ impl Phase<'_> {
         let review = patched.as_ref().map_or(self.case.review, |patched| &patched.review);
         let mut lookup = self.case.lookup(review, None);
         let field = field(self.case, review, review.object.clone()).await;
-        // What the operator has opened is not rejected because nobody could look whether there is a list.
+        // A request that the operator lets past all hooks is not rejected because nobody could look whether there is a
+        // list.
         let listed = [&old, &field].into_iter().any(|field| matches!(field, Ok(Some(_))));
         if self.case.bypass.skips_all() && !listed {
             return Ok(());

@@ -166,7 +166,7 @@ impl Function {
         ambiguous: bool,
         meter: &Meter<'_>,
     ) -> Result<Value<'a>, Fault> {
-        // Whatever it costs upstream, its texts are gone through.
+        // Its texts are gone through, whatever it costs upstream.
         for argument in arguments {
             match argument {
                 Value::String(text) => meter.read(text.as_str().len())?,

@@ -48,7 +48,7 @@ fn text_and_lists_are_counted_however_they_are_made() {
     }
 }
 
-/// What is held, and not what was made: most lists live for one round of a loop.
+/// Items that are held, and not those that were made: most lists live for one round of a loop.
 #[test]
 fn lists_and_maps_are_held_within_a_bound() {
     let object = large(1, 1_000);

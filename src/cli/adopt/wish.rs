@@ -236,7 +236,7 @@ impl Cluster {
                 let told = status.iter().find(|[name, state, _]| *name == key && state == "left");
                 own.map(|own| own.to_string()).or_else(|| told.map(|[_, _, reason]| reason.clone()))
             };
-            // Do not wait for webhooks that cannot be taken. Those that the leader leaves for a while may still be.
+            // Do not wait for webhooks that cannot be taken. One that the leader leaves for a while may still be.
             let waiting = open.iter().filter(|seen| wanted == State::Released || own(seen).is_none()).count();
             let over = began.elapsed() >= within;
             // For a moment, the leader's report is older than the request.

@@ -93,8 +93,8 @@ fn promotion(current: Option<&Since>, next: &Since, wanted: &Wanted, seen: Seen,
     if seen.unregistered && may_wait {
         return Step::Hold;
     }
-    // Whoever has put an older bundle back has apiservers that trust nothing but that for a while. Whoever does so again
-    // and again does not keep the next one back until this one has ended.
+    // Once an older bundle was put back, apiservers trust nothing but that for a while. Doing so again and again does
+    // not keep the next one back until this one has ended.
     if seen.distrusted && may_wait {
         return Step::Trust;
     }

@@ -157,7 +157,8 @@ fn read_folder(folder: &Path) -> io::Result<(BTreeMap<String, String>, Version)>
     Ok((files, Version::Locked(lock)))
 }
 
-/// Writes each file by rename, in order. Whoever reads a certificate with the key of another rejects both, and looks again.
+/// Writes each file by rename, in order. A reader that finds a certificate with the key of another rejects both, and
+/// looks again.
 fn write_folder(folder: &Path, files: &Files) -> io::Result<()> {
     for name in NAMES {
         if let Some(text) = files.get(name) {
@@ -258,7 +259,7 @@ mod tests {
                 write_file(folder.path(), name, after[name].as_deref()).unwrap();
             }
             let store = Store::Folder(folder.path().to_owned());
-            // What is done when the crash is over.
+            // Steps once the crash is over.
             let mut at = late;
             loop {
                 let (stored, version) = store.read(None).await.unwrap();

@@ -92,7 +92,7 @@ pub(super) struct Stored {
 pub(super) struct Foreign;
 
 impl Stored {
-    /// State in these files. What is broken of ours counts as missing.
+    /// State in these files. A part of ours that is broken counts as missing.
     ///
     /// # Errors
     /// [`Foreign`], where a certificate lies there that has no authority beside it.

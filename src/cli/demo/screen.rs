@@ -49,7 +49,7 @@ impl Screen {
 
     /// One line.
     pub(super) fn line(&self, text: &str) {
-        // Whoever closed our output (`| head`) has seen enough.
+        // A reader that closed our output (`| head`) has seen enough.
         let _ = writeln!(io::stdout(), "{text}");
     }
 

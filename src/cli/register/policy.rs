@@ -144,8 +144,8 @@ fn policy(name: &str, stored: &[String]) -> Value {
     })
 }
 
-/// End of the annotation of a new object: who makes the request. What stands before it cannot say anybody else, since of two
-/// fields with one name the last counts, and no fields are taken that Gatepost does not write.
+/// End of the annotation of a new object: who makes the request. The text before it cannot name anybody else, since of
+/// two fields with one name the last counts, and no fields are taken that Gatepost does not write.
 fn creator() -> String {
     let escaped = |text: &str| format!(r#"{text}.replace('\\', '\\\\').replace('"', '\\"')"#);
     let text = |field: &str| format!("(has({field}) ? {} : '')", escaped(field));

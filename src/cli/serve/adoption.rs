@@ -28,8 +28,8 @@ pub(super) struct AdoptionArgs {
     /// that are to be taken over
     ///
     /// Writes the webhooks of the registration that is there, as `gatepost register --config` would print them; they lead
-    /// where they led. What is sent and not wanted any more is left out a minute later. Without this flag, a webhook that
-    /// the registration does not cover is left to the apiserver.
+    /// where they led. Requests that are sent and not wanted any more are left out a minute later. Without this flag, a
+    /// webhook that the registration does not cover is left to the apiserver.
     #[arg(long, requires = "adopt")]
     adopt_registration: bool,
 }

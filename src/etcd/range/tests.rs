@@ -85,7 +85,7 @@ fn half_answers_and_contradictions_are_not() {
 }
 
 proptest! {
-    /// Whatever is put and deleted between two glances: they are the same only where the contents are.
+    /// Any puts and deletes between two glances: these are the same only where the contents are.
     #[test]
     fn glances_show_every_change(
         steps in prop::collection::vec(prop::collection::vec((0..4_u8, prop::option::of(0..2_u8)), 0..4), 2..8),

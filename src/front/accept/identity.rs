@@ -10,7 +10,7 @@ use std::{
 pub(crate) enum Identity {
     /// The name in a certificate that was let in.
     Certificate(Arc<str>),
-    /// Whoever calls from this machine over TCP: any address of the loopback network is anybody's here.
+    /// A client on this machine over TCP: any address of the loopback network is anybody's here.
     Loopback,
     /// An address; of IPv6 its network of 64 bits, since whoever has one address of it usually has all.
     Address(IpAddr),

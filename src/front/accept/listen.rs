@@ -76,7 +76,7 @@ pub async fn serve(
     close.send_replace(true);
     while accepting.join_next().await.is_some() {}
     following.shutdown().await;
-    // Whoever watches our health should hear of it before the stream ends.
+    // Watchers of our health should hear of it before the stream ends.
     front.aux_services().refresh_health().await;
     life.send_replace(Life::Draining);
     let _ = timeout(front.limits().drain, ended.recv()).await;

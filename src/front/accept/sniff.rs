@@ -15,7 +15,7 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 #[derive(Debug)]
 pub(crate) enum Spoken<Io> {
     Http2(Rewound<Io>),
-    /// Whatever is not HTTP/2; hyper judges whether it is HTTP at all.
+    /// Anything that is not HTTP/2; hyper judges whether it is HTTP at all.
     Http1(Rewound<Io>),
     /// The peer said nothing and hung up.
     Nothing,

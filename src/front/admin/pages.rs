@@ -70,7 +70,7 @@ pub async fn serve<P: AdminPages>(
                     if oldest_first.len() >= CONNECTIONS {
                         oldest_first.retain(|connection| !connection.is_finished());
                     }
-                    // Whoever keeps connections open must not keep a probe from asking whether we live.
+                    // A client that keeps connections open must not keep a probe from asking whether we live.
                     if oldest_first.len() >= CONNECTIONS
                         && let Some(oldest) = oldest_first.pop_front()
                     {

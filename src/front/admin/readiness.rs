@@ -13,8 +13,8 @@ use crate::{
     telemetry::{Audit, Reading},
 };
 
-/// Age from which a stale replica sends callers to others. What keeps every replica from reading, as a new leader of etcd
-/// does, is mostly over by then and has emptied no Service.
+/// Age from which a stale replica sends callers to others. An event that keeps every replica from reading, as a new
+/// leader of etcd does, is mostly over by then and has emptied no Service.
 const LEAVE_AFTER: Duration = Duration::from_secs(30);
 
 /// May callers be sent here?

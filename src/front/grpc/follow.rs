@@ -43,7 +43,7 @@ use crate::{
 
 /// The longest message: a list of the most names, and a Status.
 const LONGEST: usize = 256 << 10;
-/// The longest that is passed over. Whoever sends more is not waited for.
+/// The longest that is passed over. A peer that sends more is not waited for.
 const LONGEST_PASSED: usize = 16 << 20;
 /// Interval of log lines about what was passed over.
 const LOGGED: Duration = Duration::from_secs(1);
@@ -163,7 +163,7 @@ impl Stream<'_> {
             }
             Err(DroppedReport::Unreadable) => return Err(self.end(DroppedReport::Unreadable, UNREADABLE)),
             Err(too_long) => {
-                // What it was before, it is no more.
+                // It is no longer what it was before.
                 uid.iter().for_each(|uid| self.following.forget(uid));
                 self.pass_over(too_long);
             }

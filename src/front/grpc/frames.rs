@@ -12,7 +12,7 @@ use crate::{
     wire::inbound::FRAME_HEAD,
 };
 
-/// Messages as they come. What is read has its place in the memory budget.
+/// Messages as they come. Bytes that are read have their place in the memory budget.
 pub(super) struct Frames<'a> {
     body: RecvStream,
     front: &'a Front,

@@ -1,8 +1,8 @@
 //! Incoming: the messages of an instance, one after another as they come.
 //!
 //! Until the instance has a name they are short. Later, one that is too long, or for which the memory budget has no room,
-//! is passed over and not held: it is the end of its task, and not of the stream. What came first of it says which task
-//! that is.
+//! is passed over and not held: it is the end of its task, and not of the stream. Its first bytes say which task that
+//! is.
 
 use std::{future::poll_fn, mem, sync::Arc};
 
@@ -21,7 +21,7 @@ use crate::{
 const LONGEST_CLAIM: usize = 16 << 10;
 /// The longest message of an instance: a patch that replaces the largest object, and what stands around it.
 const LONGEST: usize = 4 << 20;
-/// The longest that is passed over. Whoever sends more is not waited for.
+/// The longest that is passed over. A peer that sends more is not waited for.
 const LONGEST_PASSED: usize = 16 << 20;
 /// Bytes that are held without room of their own: they are part of what each stream reserves.
 const FREE: usize = 16 << 10;

@@ -62,7 +62,7 @@ pub(crate) async fn answer(
             InitializationCall::QuotaPhase => quota(message),
             InitializationCall::Hold => {
                 let (sought, version) = sought(message)?;
-                // What is left of the message is part of what the call reserves.
+                // The rest of the message is part of what the call reserves.
                 drop(room);
                 hold(front, session, &sought, &version, deadline, life).await
             }

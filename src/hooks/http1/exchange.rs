@@ -65,7 +65,7 @@ enum New {
 /// Result of a call, and the connection where it can carry another.
 #[derive(Debug)]
 pub(super) struct Completed {
-    /// None where the call's time was up. Whoever asked knows that by the same clock.
+    /// None where the call's time was up. The caller knows that by the same clock.
     pub(super) result: Option<Result<Reply, Unanswered>>,
     pub(super) connection: Option<Http1Connection>,
     /// The hook was found to speak HTTP/2.

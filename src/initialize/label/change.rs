@@ -28,9 +28,9 @@ pub enum MarksOutcome {
     Record,
 }
 
-/// May an object be created with the marks that its client, or a webhook before us, has written? Those of an earlier call for
-/// the same request name the same creator. They are replaced, or removed where, after what other webhooks have changed,
-/// nobody must act any more.
+/// May an object be created with the marks that its client, or a webhook before us, has written? Marks of an earlier
+/// call for the same request name the same creator. They are replaced, or removed where, after what other webhooks have
+/// changed, nobody must act any more.
 ///
 /// # Errors
 /// They are not ours.
@@ -99,7 +99,7 @@ pub fn update(old: &Marks, new: &Marks, leaves: bool, actor: Actor<'_>) -> Resul
         return Ok(MarksOutcome::Restore);
     }
     let after = State::read(new.state.as_deref().unwrap_or_default()).map_err(|why| mark(STATE, &why))?;
-    // What is left of it at the end need not say them.
+    // The state that a completed object is left with need not say them.
     let completes = after.phase() == LabelPhase::Completed;
     let creator = after.creator == before.creator || completes && after.creator.is_null();
     let started = after.started == before.started || completes && after.started.is_empty();

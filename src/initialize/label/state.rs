@@ -33,7 +33,7 @@ pub enum LabelPhase {
     Failed,
 }
 
-/// What is said of an unfinished object.
+/// State of an unfinished object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct State {
     /// Names that must still act, and the result.

@@ -116,7 +116,7 @@ pub fn touches_reserved(changes: &[Value]) -> bool {
     };
     changes.iter().any(|change| match change["op"].as_str() {
         Some("test") => false,
-        // What it reads may be anywhere.
+        // A `move` also changes the place that it reads; any other operation may read anywhere.
         Some("move") => is_reserved(&change["path"]) || is_reserved(&change["from"]),
         _ => is_reserved(&change["path"]),
     })

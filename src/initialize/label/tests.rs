@@ -124,7 +124,7 @@ fn a_new_object_has_no_marks_but_those_of_the_same_request() {
         assert_eq!(created(&wrong, &ann()).unwrap_err().code(), 403, "{wrong:?}");
     }
     assert_eq!(created(&marked(&ours), &json!({"username": "bob"})).unwrap_err().code(), 403);
-    // What a finished object is left with is no mark: who has its manifest makes it again.
+    // The state that a finished object is left with is no mark: a user who has its manifest makes it again.
     let finished = Marks { label: None, ..marked(&state(&[])) };
     assert_eq!(created(&finished, &ann()), Ok(()));
     assert_eq!(marked_for(&finished, "bob"), Ok(()));
@@ -180,7 +180,7 @@ fn marks_change_by_the_owners_steps_alone() {
     assert_eq!(update(&last, &completed, false, head), Ok(MarksOutcome::Keep), "the label and the list go together");
     let labelled = Marks { label: last.label.clone(), ..completed.clone() };
     assert_eq!(update(&last, &labelled, false, head).unwrap_err().code(), 422);
-    // Who deletes it must not wait for initializers.
+    // A user who deletes it must not wait for initializers.
     assert_eq!(update(&old, &old, true, NOBODY), Ok(MarksOutcome::Keep));
     assert_eq!(update(&old, &Marks::default(), true, NOBODY).unwrap_err().code(), 403);
     // From then on it is an object as any other.
@@ -341,8 +341,8 @@ impl Edit {
 }
 
 proptest! {
-    /// Whatever is written by whom, in whatever order: an object is hidden until each head was removed by somebody who may,
-    /// one at a time and in order, and never again after that; results and the creator stay.
+    /// Any writes by anybody, in any order: an object is hidden until each head was removed by somebody who may, one at
+    /// a time and in order, and never again after that; results and the creator stay.
     #[test]
     fn an_object_is_hidden_until_its_list_is_worked_off(
         edits in proptest::collection::vec((edit(), 0..5usize), 1..40)

@@ -166,7 +166,7 @@ async fn heads_that_nobody_holds_are_the_controllers() {
 async fn an_apiserver_that_hangs_keeps_nothing_from_the_others_of_its_client() {
     let objects = Arc::new(StoredObjects::default());
     let [mut hung, mut well, mut joining] = [(); 3].map(|()| objects.follow(&client()));
-    // What it has reported last is outdated.
+    // Its last report is outdated.
     hung.take(unfinished("a", "1", &["x", "y"]));
     hung.take(unfinished("c", "1", &["x"]));
     hung.take(StoredEvent::Synced);

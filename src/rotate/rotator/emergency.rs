@@ -8,8 +8,8 @@ use super::Rotator;
 use crate::{live::break_glass::GlassOrigin, model::BreakGlass, snapshot::break_glass, source::Contents};
 
 impl Rotator {
-    /// Takes contents that must not decide anything yet, for what they let past unasked. What a former process has had in
-    /// force decides while it is fresh.
+    /// Takes contents that must not decide anything yet, for what they let past unasked. A configuration that a former
+    /// process has had in force decides while it is fresh.
     pub(super) async fn take_undated(&mut self, contents: Contents) {
         if self.current.is_fresh(Instant::now().into_std()) {
             self.heed(break_glass(&contents.files));

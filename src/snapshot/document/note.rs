@@ -13,7 +13,7 @@ pub struct Note {
     pub path: String,
     /// Remark on what is written.
     pub what: String,
-    /// What comes of it: a clause, as in a [`crate::snapshot::Problem`].
+    /// Consequence of it: a clause, as in a [`crate::snapshot::Problem`].
     pub why: String,
     /// Advice on the remark.
     pub fix: String,

@@ -76,7 +76,7 @@ impl<'a> MatchedRequest<'a> {
         if rule.matches(&self.made) {
             return Some(match &self.sent {
                 None => How::AsMade,
-                // Whatever the policy: the rule takes the version the object is in, too.
+                // Under any policy: the rule takes the version the object is in, too.
                 Some(sent) if rule.matches(sent) => How::AsSent,
                 Some(_) => How::OtherVersion(WantedVersion::AsMade),
             });

@@ -1,14 +1,14 @@
 //! Arbitration: which state of each document counts while some of them cannot be served. Pure.
 //!
 //! Every document is in force in its newest state, or in the one that is in force already (its last good state), or,
-//! where it never had one, not at all. Whatever comes of it has to be consistent by itself, and must not lose what
-//! neither the old configuration nor the new one lacks:
+//! where it never had one, not at all. The result has to be consistent by itself, and must not lose what neither the
+//! old configuration nor the new one lacks:
 //!
 //! - A name that only one document may use is used by one. A document that is held back keeps its names; a changed one
 //!   that wants them waits. So does a changed document: a newcomer takes nobody's name. Of several newcomers the first
 //!   has it.
-//! - What a document no longer holds, or a document that is gone, may have moved to one that is held back. Then it
-//!   stays until that one can be served. Where the names in that one are unknown, it may hold anything.
+//! - A name that a document no longer has, or that was in a document which is gone, may have moved to one that is held
+//!   back. Then it stays until that one can be served. Where the names in that one are unknown, it may hold anything.
 //!
 //! All that is held back is in its last good state, and these states are of one configuration that was in force: there
 //! is always an end. Each document is held back once at the most, and its names are gone through once then.

@@ -101,8 +101,8 @@ fn hook_narrows(old: &Hook, new: &Hook) -> bool {
         || !covered(&old.rules, &new.rules)
 }
 
-/// Is the path the beginning of what it was? Whatever listens there may say yes to everything; another endpoint would
-/// be probed first.
+/// Is the path the beginning of what it was? The server that listens there may say yes to everything; another endpoint
+/// would be probed first.
 fn is_cut(old: &Protocol, new: &Protocol) -> bool {
     match (old, new) {
         (Protocol::Http { path: old, .. }, Protocol::Http { path: new, .. }) => {

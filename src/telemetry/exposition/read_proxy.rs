@@ -24,7 +24,7 @@ impl ReadProxyMetrics {
     /// Everything as OpenMetrics text, with what is in use now, and with what any process has.
     ///
     /// # Errors
-    /// Those of the encoder.
+    /// Errors of the encoder.
     pub fn render(self: &Arc<Self>, load: ProxyLoad, process: &Arc<Metrics>) -> Result<String, fmt::Error> {
         let process = Scrape(Arc::clone(process));
         rendered(Box::new(ProxyScrape { counters: Arc::clone(self), load, process }))

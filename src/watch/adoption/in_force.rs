@@ -21,7 +21,7 @@ pub(super) struct InForce {
     /// Called, wherever and in whatever state.
     pub(super) called: BTreeSet<String>,
     /// Called at the endpoint that their newest state names, and by that state. While one moves, the server that its owner
-    /// has left is called; while its newest state is held back, a former one decides. Nobody may count on either.
+    /// has left is called; while its newest state is held back, a former one decides. Neither may be counted on.
     pub(super) in_place: BTreeSet<String>,
 }
 

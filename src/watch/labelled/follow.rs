@@ -130,7 +130,7 @@ async fn list_and_watch(
                 let _ = news.send(event).await;
             }
         }
-        // Whoever hangs up at once must not be called without pause.
+        // An apiserver that hangs up at once must not be called without pause.
         sleep(PAUSES.0.saturating_sub(opened.elapsed())).await;
     }
     Ok(())

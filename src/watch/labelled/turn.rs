@@ -208,8 +208,8 @@ const RIGHTS: [&str; 4] = [
     "only its owner changes the list",
 ];
 
-/// Is such an answer about the object as it would be, and not about us, our rights or the apiserver? Whoever forbids a patch
-/// of `marks_alone` forbids it to us: an object is never deleted for that.
+/// Is such an answer about the object as it would be, and not about us, our rights or the apiserver? A patch of
+/// `marks_alone` that is forbidden is forbidden to us: an object is never deleted for that.
 fn judges_the_object(code: u16, message: &str, marks_alone: bool) -> bool {
     let rights = RIGHTS.iter().any(|part| message.contains(part));
     matches!(code, 400 | 409 | 413 | 422) || code == 403 && !rights && !marks_alone

@@ -116,7 +116,7 @@ proptest! {
         check_against_prost(&message, &review);
     }
 
-    /// Whatever the bytes: no panic, and where both we and prost accept them, both see the same.
+    /// Any bytes: no panic, and where both we and prost accept them, both see the same.
     #[test]
     fn damaged_messages_are_refused_or_read_as_prost_reads_them(
         at in any::<usize>(), byte in any::<u8>(), cut in any::<usize>(), cuts in prop::collection::vec(any::<usize>(), 0..4),

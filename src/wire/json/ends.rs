@@ -167,7 +167,7 @@ impl Noted {
         Self { open: SmallVec::new(), ends: Vec::new(), least: LARGE_OF_A_REVIEW, most: MOST_OF_A_REVIEW }
     }
 
-    /// What was noted, counted from `start`; `None` where that is nothing, or not all that is as large as it was to be.
+    /// Noted ends, counted from `start`; `None` where there are none, or where some were forgotten.
     pub(crate) fn counted_from(self, start: usize) -> Option<ContainerEnds> {
         let start = u32::try_from(start).ok()?;
         let is_whole = self.least == LARGE_OF_A_REVIEW;

@@ -27,7 +27,7 @@ fn judge(case: &Case) -> Outcome {
     let seen = |initialized: Option<bool>| initialized.is_some_and(|it| Visibility::Initialized.shows(it));
     let expect = case.expect.as_deref().map(self::event).transpose()?;
     equal("event", translated(event, seen(before), seen(after)), expect)?;
-    // Whoever sees all gets what happened.
+    // A client that sees all gets what happened.
     let there = |initialized: Option<bool>| initialized.is_some_and(|it| Visibility::All.shows(it));
     equal("event of all", translated(event, there(before), there(after)), Some(event))
 }

@@ -23,7 +23,7 @@ missing() {
   return 1
 }
 
-# build NAME PACKAGE [FLAGS]: in the module of the current folder. What is not whole never has the name.
+# build NAME PACKAGE [FLAGS]: in the module of the current folder. A file that is not whole never has the name.
 build() {
   local name="$1" package="$2"
   shift 2

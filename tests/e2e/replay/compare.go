@@ -119,7 +119,7 @@ func compareField(expected []*expectation, mode, name, field string, direct, thr
 		}
 		return row >= 0
 	})
-	// What is left on both sides: side by side, as far as they go together.
+	// Lines that are left on both sides: side by side, as far as they go together.
 	for i := 0; i < max(len(missing), len(left)); i++ {
 		one := difference{mode: mode, name: name, field: field}
 		if i < len(missing) {

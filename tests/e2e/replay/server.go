@@ -116,7 +116,7 @@ func (s *server) send(call call) (answer, error) {
 		code: response.StatusCode, warnings: response.Header.Values("Warning"),
 		retryAfter: response.Header.Get("Retry-After"), audit: response.Header.Get("Audit-Id"),
 	}
-	// What is not a Status is the object itself, which hooks that only validate have no part in.
+	// An answer that is not a Status is the object itself, which hooks that only validate have no part in.
 	var kind struct {
 		Kind string `json:"kind"`
 	}

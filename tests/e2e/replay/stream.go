@@ -26,7 +26,7 @@ type streamed struct {
 }
 
 // stream writes so many times a second until SIGTERM: config maps are made, changed and deleted, of every second one
-// another hook wants to know, and every tenth is one that a hook refuses. What each write came to is a line of `out`.
+// another hook wants to know, and every tenth is one that a hook refuses. The result of each write is a line of `out`.
 func stream(server *server, rate float64, out string) error {
 	file, err := os.Create(out)
 	if err != nil {

@@ -16,7 +16,7 @@ use crate::{
     stage::{Stage, pipe},
 };
 
-/// Whoever opens the file waits, for as long as somebody else has a lease on it. Another one takes its place.
+/// A file whose opening waits for as long as somebody else has a lease on it. Another one takes its place.
 pub fn leased() -> Attack {
     Attack { name: "configuration-that-does-not-open", during: lease, ..swapped_for_a_pipe() }
 }
@@ -65,8 +65,8 @@ fn age(stage: &Stage) -> Result<f64, String> {
     age.and_then(|age| age.trim().parse().ok()).ok_or_else(|| "no age in the metrics".to_owned())
 }
 
-/// File and pipe change places, as often as they may: between the look at what is there and its opening, too. Whoever
-/// opens the pipe in order to read waits for ever.
+/// File and pipe change places, as often as they may: between the look at what is there and its opening, too. Opening
+/// the pipe in order to read waits for ever.
 pub fn swapped_for_a_pipe() -> Attack {
     Attack {
         name: "configuration-swapped-for-a-pipe",

@@ -41,7 +41,7 @@ func single() [][2]string {
 }
 
 var curated = [][2]string{
-	// What is a patch.
+	// Documents that are a patch, and others.
 	{`{"a":1}`, `null`},
 	{`{"a":1}`, `[]`},
 	{`{"a":1}`, `{}`},

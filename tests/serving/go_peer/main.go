@@ -21,7 +21,7 @@ import (
 
 // knobs are the settings of a server; zero is Go's default unless it says otherwise.
 type knobs struct {
-	// What the client may send on one stream, and on one connection, before it is given more.
+	// Bytes that the client may send on one stream, and on one connection, before it is given more.
 	streamWindow, connectionWindow int
 	// The largest frame that the client may send (net/http).
 	frame int

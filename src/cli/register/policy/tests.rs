@@ -141,13 +141,13 @@ fn a_new_object_is_marked_for_its_creator_alone() {
     ] {
         assert_eq!(made(by, label, state), [1], "{what}");
     }
-    // What a finished object is left with says nothing.
+    // The state that a finished object is left with says nothing.
     assert_eq!(made(ANN, None, Some(COMPLETED)), [0; 0]);
     let both = r#"{"state":"Completed","x":{"state":"Pending"}}"#;
     assert_eq!(made(ANN, None, Some(both)), [1]);
 }
 
-/// What the policy takes of a user can only be read as a state of that user, or as none.
+/// A state that the policy takes of a user can only be read as one of that user, or as none.
 #[test]
 fn no_other_creator_is_hidden_in_what_is_taken() {
     let rules = validations();
@@ -198,7 +198,7 @@ fn an_unfinished_object_keeps_its_marks_until_it_is_completed() {
         let after = object(None, lost.map(|_| COMPLETED));
         assert_eq!(broken(&rules, OWNER, Some(&object(Some(LABEL), lost)), &after), [0; 0], "{lost:?}");
     }
-    // Who deletes it must not wait.
+    // A user who deletes it must not wait.
     let mut leaving = object(Some(LABEL), Some(&text));
     leaving["metadata"]["deletionTimestamp"] = "2026-11-23T08:00:00Z".into();
     assert_eq!(broken(&rules, ANN, Some(&leaving), &object(Some(LABEL), Some(&text))), [0; 0]);

@@ -61,7 +61,7 @@ impl Starting {
                 }
             }
         };
-        // What was not done in time is done after the next read.
+        // A webhook that was not given back in time is given back after the next read.
         let _ = timeout(within, giving_back).await;
         done
     }

@@ -133,7 +133,7 @@ async fn a_head_has_its_time_and_is_then_corrected() {
     assert_eq!(world.all(10), [""; 0]);
     world.look(11).await;
     assert_eq!(world.all(11), ["a fails 504"]);
-    // Nobody is passed over by a configuration that may be outdated.
+    // No initializer is passed over by a configuration that may be outdated.
     world.agenda.look(&world.current, world.at(60)).await;
     assert_eq!(world.all(60), [""; 0]);
 }
@@ -174,7 +174,7 @@ async fn what_the_apiserver_does_not_take_is_tried_again_ever_more_rarely() {
         }
     }
     assert_eq!(tried, [0, 1, 3, 7, 15, 31, 61, 91, 121]);
-    // Whatever changes of it may be the reason.
+    // Any change of it may be the reason.
     world.changes("a", "2", &["open"], 130);
     assert_eq!(world.all(130), ["a turn"]);
 }
@@ -250,7 +250,7 @@ async fn the_head_of_a_very_old_object_goes_when_it_is_listed() {
     let aged = |name: &str, head: &str, age: i64| (World::object(name, "1", Initializers::of([head])), Some(NOW - age));
     world.lists(vec![aged("a", "open", 661), aged("b", "open", 660), aged("c", "closed", 10_000)], 0);
     assert_eq!(world.all(0), ["a turn", "a without open", "b turn", "c turn"]);
-    // What is not listed any more is finished, or gone.
+    // An object that is not listed any more is finished, or gone.
     world.lists(vec![aged("b", "open", 0)], 1);
     assert_eq!(world.agenda.len(), 1);
 }
