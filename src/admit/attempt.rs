@@ -23,9 +23,9 @@ use std::time::{Duration, Instant};
 
 use tracing::Span;
 
-use super::{Caller, outcome::Outcome, trace};
+use super::{Caller, trace};
 use crate::{
-    hooks::{AnswerHold, GrpcRequest, HookRequest, HttpRequest, Method, Processed, Reply, Reuse},
+    hooks::{GrpcRequest, HookRequest, HttpRequest, Method, Processed, Reply, Reuse},
     live::LiveHook,
     model::{CallFailure, FailurePolicy, HookType, Protocol, Review},
 };
@@ -49,10 +49,8 @@ pub(super) struct Attempt<'a> {
     pub(super) span: Span,
     /// The hook may still be working on it, whether or not we still wait.
     pub(super) open: bool,
-    /// Outcome, once it is known.
-    pub(super) outcome: Option<Outcome<'a>>,
-    /// Share of the memory budget that its answer holds.
-    pub(super) hold: AnswerHold,
+    /// It has an outcome.
+    pub(super) settled: bool,
     /// Time of the next try, while the hook rests.
     again_at: Option<Instant>,
     asks: Asks,
@@ -145,8 +143,8 @@ impl<'a> Attempt<'a> {
         let (span, asks) = (trace::call(live), Asks::default());
         // A policy of today may not make a hook that has effects, which is being moved away from, be asked twice.
         let idempotent = live.target.side_effects().none_for(review.dry_run);
-        let (read_by, outcome, hold, again_at) = (None, None, AnswerHold::default(), None);
-        Self { live, idempotent, opened, deadline, read_by, span, open: false, outcome, hold, again_at, asks }
+        let (read_by, again_at, open, settled) = (None, None, false, false);
+        Self { live, idempotent, opened, deadline, read_by, span, open, settled, again_at, asks }
     }
 
     /// Terms under which it is asked now.
@@ -157,12 +155,12 @@ impl<'a> Attempt<'a> {
     /// Time of the next step unless an answer comes first; `None` once it is settled.
     pub(super) fn alarm(&self) -> Option<Instant> {
         let ends = self.read_by.unwrap_or(self.deadline);
-        self.outcome.is_none().then(|| self.again_at.map_or(ends, |again| again.min(ends)))
+        (!self.settled).then(|| self.again_at.map_or(ends, |again| again.min(ends)))
     }
 
     /// Has it run out of time?
     pub(super) fn is_late(&self, now: Instant) -> bool {
-        self.outcome.is_none() && self.read_by.unwrap_or(self.deadline) <= now
+        !self.settled && self.read_by.unwrap_or(self.deadline) <= now
     }
 
     /// The answer is there, and is to be read by then.
@@ -172,7 +170,7 @@ impl<'a> Attempt<'a> {
 
     /// Is its rest over? Then it is no longer resting, and the caller asks again.
     pub(super) fn wakes(&mut self, now: Instant) -> bool {
-        let over = self.outcome.is_none() && self.again_at.is_some_and(|again| again <= now);
+        let over = !self.settled && self.again_at.is_some_and(|again| again <= now);
         if over {
             self.again_at = None;
         }

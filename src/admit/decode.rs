@@ -11,7 +11,7 @@ use crate::{
 pub(super) struct Decoded {
     pub(super) answer: Answer,
     /// Its patch as it was read. One that is read and lacks something is found out when its turn comes.
-    pub(super) patch: Option<Result<Patch, PatchError>>,
+    pub(super) patch: Option<Box<Result<Patch, PatchError>>>,
     /// Fault of the patch that makes the answer unusable: its warnings and annotations count all the same, as upstream.
     pub(super) failure: Option<CallFailure>,
 }
@@ -37,7 +37,7 @@ pub(super) fn decode(
         _ => None,
     };
     answer.patch = Some(proposed).filter(|_| failure.is_none());
-    let patch = Some(patch).filter(|_| failure.is_none());
+    let patch = failure.is_none().then(|| Box::new(patch));
     Ok(Decoded { answer, patch, failure })
 }
 

@@ -22,7 +22,7 @@ pub struct Outcome<'a> {
     /// Share of the memory budget that the answer holds, until the verdict is made of it.
     pub(super) _hold: AnswerHold,
     /// The patch of a yes as it was read, until it is applied.
-    pub(super) parsed: Option<Result<Patch, PatchError>>,
+    pub(super) parsed: Option<Box<Result<Patch, PatchError>>>,
     /// Warnings and annotations of an answer that is not usable for its patch.
     pub(super) said: Option<Box<Answer>>,
 }
@@ -79,7 +79,7 @@ impl<'a> Outcome<'a> {
 
     /// The patch of a yes as it was read. It is there once.
     pub(super) fn take_parsed(&mut self) -> Option<Result<Patch, PatchError>> {
-        self.parsed.take()
+        self.parsed.take().map(|parsed| *parsed)
     }
 
     /// True when the hook said no.
@@ -100,7 +100,7 @@ impl<'a> Outcome<'a> {
     /// The change that a yes asks for.
     pub fn patch(&self) -> Option<&ProposedPatch> {
         match &self.ending {
-            Ending::Answered(answer) => answer.patch.as_ref(),
+            Ending::Answered(answer) => answer.patch.as_deref(),
             _ => None,
         }
     }

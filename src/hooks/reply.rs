@@ -42,12 +42,11 @@ impl Reply {
     pub fn hold(&self) -> AnswerHold {
         match self {
             // Fields that are read from it are mostly slices of it.
-            Self::Grpc(message) => AnswerHold { _message: message.clone(), ..AnswerHold::default() },
-            Self::Http(HttpReply { hold, gzipped, .. }) => AnswerHold {
-                _body: hold.clone(),
-                _unpacked: gzipped.as_ref().map(|gzipped| Arc::clone(&gzipped.hold)),
-                ..AnswerHold::default()
-            },
+            Self::Grpc(message) => AnswerHold { _held: Held::Message { _bytes: message.clone() } },
+            Self::Http(HttpReply { hold, gzipped, .. }) => {
+                let _unpacked = gzipped.as_ref().map(|gzipped| Arc::clone(&gzipped.hold));
+                AnswerHold { _held: Held::Body { _body: hold.clone(), _unpacked } }
+            }
         }
     }
 }
@@ -55,9 +54,21 @@ impl Reply {
 /// Share of the memory budget that an answer holds.
 #[derive(Clone, Debug, Default)]
 pub struct AnswerHold {
-    _message: Bytes,
-    _body: Hold,
-    _unpacked: Option<Arc<OnceLock<Hold>>>,
+    _held: Held,
+}
+
+/// Owner of that share: it ends with the last clone.
+#[derive(Clone, Debug, Default)]
+enum Held {
+    #[default]
+    Nothing,
+    Message {
+        _bytes: Bytes,
+    },
+    Body {
+        _body: Hold,
+        _unpacked: Option<Arc<OnceLock<Hold>>>,
+    },
 }
 
 /// An HTTP response.

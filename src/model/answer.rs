@@ -26,7 +26,7 @@ pub struct Answer {
     /// `None` is yes.
     pub denial: Option<Denial>,
     /// The change that a mutating hook asks for; a validating hook has none.
-    pub patch: Option<ProposedPatch>,
+    pub patch: Option<Box<ProposedPatch>>,
     /// Texts for the client, unfiltered where they are few.
     pub warnings: Vec<String>,
     /// Notes for the audit log, keys without the hook's name, unfiltered.

@@ -55,10 +55,12 @@ impl<B: Body<Data = Bytes> + Unpin> Joined<B> {
                 Poll::Ready(end) => Err(end),
             };
             match next {
+                Ok(next) if next.len() >= FULL => {
+                    self.behind = Some(Some(Ok(Frame::data(next))));
+                    break;
+                }
                 Ok(next) => {
-                    if joined.is_empty() {
-                        joined.reserve(FULL);
-                    }
+                    joined.reserve(last.len() + next.len());
                     joined.extend_from_slice(&last);
                     last = next;
                 }
@@ -146,9 +148,10 @@ mod tests {
         for (frames, expected) in [
             (vec![], vec!["end"]),
             (vec![data(3)], vec!["3", "end"]),
-            (vec![data(3), data(4), None, data(5)], vec!["7", "-", "5", "end"]),
+            (vec![data(3), data(4), None, None, data(5)], vec!["7", "-", "5", "end"]),
             (vec![data(4 << 10), data(4 << 10), data(4 << 10), data(4 << 10), data(1)], vec!["16384", "1", "end"]),
-            (vec![data(FULL - 1), data(FULL), data(1)], vec!["32767", "1", "end"]),
+            (vec![data(3), data(FULL), data(1)], vec!["3", "16384", "1", "end"]),
+            (vec![data(FULL - 1), data(FULL - 1), data(1)], vec!["32766", "1", "end"]),
             (vec![data(FULL), data(FULL)], vec!["16384", "16384", "end"]),
             (vec![data(3), data(4), trailers()], vec!["7", "trailers", "end"]),
             (vec![None, data(3), trailers()], vec!["-", "3", "trailers", "end"]),

@@ -31,8 +31,6 @@ const MOST_STREAMS: usize = 64;
 const STREAM_WINDOW: u32 = 256 << 10;
 /// Unread bytes of one connection.
 const CONNECTION_WINDOW: u32 = STREAM_WINDOW * 64;
-/// Largest frame of an answer.
-const FRAME: u32 = 64 << 10;
 /// Connections that are made at the same time; others wait, and may find room on one of these.
 const DIALS: usize = 8;
 /// HTTP/1.1 connections that are kept for later requests.
@@ -172,7 +170,6 @@ impl Pool {
             .keep_alive_timeout(PING.1)
             .keep_alive_while_idle(true)
             .max_header_list_size(1 << 20)
-            .max_frame_size(FRAME)
             .handshake(TokioIo::new(stream))
             .await
             .map_err(io::Error::other)?;

@@ -26,6 +26,8 @@ pub(super) struct ProxyRefusal {
     repeatable: bool,
     /// Outcome that the request is counted as.
     outcome: ProxyOutcome,
+    /// Failure of the connection to the apiserver.
+    cause: Option<Box<str>>,
 }
 
 impl ProxyRefusal {
@@ -44,9 +46,25 @@ impl ProxyRefusal {
         self.outcome
     }
 
-    /// True where the connection to the apiserver was lost before its answer.
-    pub(super) fn is_lost(&self) -> bool {
-        self.outcome == ProxyOutcome::Refused(ProxyRefused::Lost)
+    /// The same for a client whose content has ended before its end: that is why the apiserver has not answered.
+    pub(super) fn broken_off(self) -> Self {
+        match self.outcome {
+            ProxyOutcome::Refused(ProxyRefused::Lost) => {
+                let outcome = ProxyOutcome::Abandoned;
+                Self { outcome, ..Self::bad_request("its content ends before its end") }
+            }
+            _ => self,
+        }
+    }
+
+    /// Logs a failure of the connection to the apiserver.
+    pub(super) fn log(&self) {
+        static LINES: Throttle = Throttle::new();
+        if let Some(cause) = &self.cause
+            && let Some(held_back) = LINES.pass()
+        {
+            tracing::warn!(error = %cause, held_back, "a request could not be passed to the apiserver");
+        }
     }
 
     /// The same as the answer to a CREATE that was held.
@@ -67,7 +85,13 @@ impl ProxyRefusal {
             status.insert("kind".into(), "Status".into());
             status.insert("apiVersion".into(), "v1".into());
         }
-        Self { code: code.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), status, repeatable: false, outcome }
+        Self {
+            code: code.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+            status,
+            repeatable: false,
+            outcome,
+            cause: None,
+        }
     }
 
     fn failure(counted: ProxyRefused, code: i32, reason: &str, message: String) -> Self {
@@ -266,14 +290,11 @@ impl From<Unanswered> for ProxyRefusal {
 
 impl From<SendError> for ProxyRefusal {
     fn from(error: SendError) -> Self {
-        static LINES: Throttle = Throttle::new();
-        if let Some(held_back) = LINES.pass() {
-            tracing::warn!(%error, held_back, "a request could not be passed to the apiserver");
-        }
-        match error {
+        let refusal = match error {
             SendError::Connect(_) => Self::unreachable(),
             SendError::Lost(_) => Self::lost(),
-        }
+        };
+        Self { cause: Some(error.to_string().into()), ..refusal }
     }
 }
 

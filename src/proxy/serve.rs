@@ -161,11 +161,11 @@ impl Proxy {
         let broke_off = Arc::new(AtomicBool::new(false));
         let (outcome, answer) = match self.pass(peer, request, &broke_off).await {
             Ok(answered) => answered,
-            // The apiserver has got no whole request: the client was lost, and not the apiserver.
-            Err(refusal) if refusal.is_lost() && broke_off.load(Relaxed) => {
-                (ProxyOutcome::Abandoned, refusal.into_response())
+            Err(refusal) => {
+                let refusal = if broke_off.load(Relaxed) { refusal.broken_off() } else { refusal };
+                refusal.log();
+                (refusal.outcome(), refusal.into_response())
             }
-            Err(refusal) => (refusal.outcome(), refusal.into_response()),
         };
         counted.end = outcome;
         answer.map(|body| body.answering(under_way))

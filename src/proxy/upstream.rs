@@ -20,8 +20,8 @@ use crate::{
 
 /// Longest time for a connection, from the name to the end of the handshake.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
-/// Bytes that are read at once from a connection that many requests share: rustls asks for 4 KiB, and a list has many of
-/// these. From another one as much as rustls asks for.
+/// Bytes that are read at once: rustls asks for 4 KiB, and a list has many of these. A connection of one request that
+/// becomes another protocol has as much as rustls asks for.
 const READ_AT_ONCE: (usize, usize) = (32 << 10, 4 << 10);
 /// A silent apiserver is asked whether it is still there after this.
 const KEEPALIVE: Duration = Duration::from_secs(30);

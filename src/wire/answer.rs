@@ -95,7 +95,7 @@ fn patch(
     version: ReviewVersion,
     text: Bytes,
     patch_type: Option<String>,
-) -> Result<Option<ProposedPatch>, CallFailure> {
+) -> Result<Option<Box<ProposedPatch>>, CallFailure> {
     let other_type = match (version, hook_type, text.is_empty(), patch_type) {
         (ReviewVersion::V1, HookType::Validating, false, _) => return Err(CallFailure::PatchFromValidating("patch")),
         (ReviewVersion::V1, HookType::Validating, true, Some(_)) => {
@@ -117,7 +117,7 @@ fn patch(
         }
         (ReviewVersion::V1beta1, HookType::Mutating, false, _) => None,
     };
-    Ok(Some(ProposedPatch { text, other_type }))
+    Ok(Some(Box::new(ProposedPatch { text, other_type })))
 }
 
 /// An answer as it is, unchecked: for callers that show it.

@@ -1,5 +1,6 @@
 use bytes::Bytes;
 
+use super::super::outcome::Outcome;
 use super::*;
 use crate::hooks::{
     HttpReply,
@@ -122,4 +123,11 @@ fn the_number_of_asks_is_bounded() {
         }
         assert!(asked <= 3 * (1 + 1 + usize::from(MOST_RESTS)), "{worst:?}: {asked}");
     }
+}
+
+/// A round has a list of each, and twenty hooks are usual: neither list is to need a page of its own.
+#[test]
+fn attempts_and_outcomes_of_twenty_hooks_take_less_than_a_page_each() {
+    let (attempt, outcome) = (size_of::<Attempt<'_>>(), size_of::<Option<Outcome<'_>>>());
+    assert!(20 * attempt < 4096 && 20 * outcome < 4096, "{attempt} {outcome}");
 }
