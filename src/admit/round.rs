@@ -294,7 +294,7 @@ impl<'a, 'r> Round<'a, 'r> {
         }
     }
 
-    /// The call has ended without an answer.
+    /// There is no answer, or the hook must not be called.
     fn fail(&mut self, tag: usize, failure: CallFailure, took: Duration) {
         self.settle(tag, Err(failure), AnswerHold::default(), took);
     }

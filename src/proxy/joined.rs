@@ -85,7 +85,14 @@ impl<B: Body<Data = Bytes> + Unpin> Joined<B> {
     }
 
     pub(super) fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let mut hint = self.body.size_hint();
+        if let Some(Some(Ok(frame))) = &self.behind {
+            let length = frame.data_ref().map_or(0, Bytes::len) as u64;
+            let upper = hint.upper().map(|upper| upper + length);
+            hint.set_lower(hint.lower() + length);
+            upper.into_iter().for_each(|upper| hint.set_upper(upper));
+        }
+        hint
     }
 }
 

@@ -49,9 +49,10 @@ impl ProxyRefusal {
     /// The same for a client whose content has ended before its end: that is why the apiserver has not answered.
     pub(super) fn broken_off(self) -> Self {
         match self.outcome {
-            ProxyOutcome::Refused(ProxyRefused::Lost) => {
-                let outcome = ProxyOutcome::Abandoned;
-                Self { outcome, ..Self::bad_request("its content ends before its end") }
+            ProxyOutcome::Refused(ProxyRefused::Lost) if self.cause.is_some() => {
+                let message = "the request's content ends before its end; a part of it was passed to the apiserver";
+                let refusal = Self::failure(ProxyRefused::BadRequest, 400, "BadRequest", message.to_owned());
+                Self { outcome: ProxyOutcome::Abandoned, ..refusal }
             }
             _ => self,
         }

@@ -15,7 +15,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use serde_json::json;
 use tokio::{
-    io::AsyncWriteExt,
+    io::{AsyncReadExt, AsyncWriteExt},
     sync::{Notify, mpsc},
     time::timeout,
 };
@@ -210,6 +210,10 @@ async fn an_upload_that_breaks_off_is_no_failure_of_the_apiserver() {
         format!("POST {ALL} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer ann\r\ncontent-length: 100\r\n\r\n{{");
     client.write_all(begun.as_bytes()).await.unwrap();
     client.shutdown().await.unwrap();
+    let mut answer = Vec::new();
+    timeout(LONG, client.read_to_end(&mut answer)).await.expect("it is answered").unwrap();
+    let answer = String::from_utf8(answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("ends before its end"), "{answer}");
     until_metric(admin, "gatepost_read_proxy_requests_total{outcome=\"abandoned\"} 1").await;
     let metrics = page(admin, "/metrics").await.1;
     let lost = "gatepost_read_proxy_refused_total{reason=\"lost\"} 0";
