@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use tracing::Span;
 
-use super::{Caller, trace};
+use super::{caller::Caller, trace};
 use crate::{
     hooks::{GrpcRequest, HookRequest, HttpRequest, Method, Processed, Reply, Reuse},
     live::LiveHook,

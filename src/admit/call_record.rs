@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    Caller,
+    caller::Caller,
     outcome::{Ending, Outcome},
 };
 use crate::{live::LiveHook, model::Review, telemetry::HookOutcome};

@@ -131,7 +131,7 @@ impl<'a> Parts<'a> {
             Change::Patched(text) | Change::Unchanged(text) if patches && text.len() <= LARGEST_PATCH => {
                 // It has been read as JSON.
                 if let Ok(patch) = serde_json::from_slice(text) {
-                    let patch = Patched { configuration, webhook: name, patch, patch_type: JSON_PATCH };
+                    let patch = PatchAnnotation { configuration, webhook: name, patch, patch_type: JSON_PATCH };
                     self.annotations.add(PATCH, &key(), &json(&patch));
                 }
             }
@@ -162,7 +162,7 @@ struct Mutated<'a> {
 
 /// The text of an annotation about a patch. Fields in upstream's order.
 #[derive(Serialize)]
-struct Patched<'a> {
+struct PatchAnnotation<'a> {
     configuration: &'a str,
     webhook: &'a str,
     patch: &'a RawValue,

@@ -11,13 +11,14 @@ use std::{
 use rustc_hash::FxHashMap;
 
 use super::{
-    Caller,
     access::{Access, user_of},
-    now, status,
+    caller::Caller,
+    status,
     status::StatusError,
 };
 use crate::{
     cel::{self, AccessCheck, AccessDecisions, Allowance, Condition, ConditionsDecision, Input, JsonDocument, Request},
+    clock::now,
     live::{Generation, LiveHook},
     model::{ContainerEnds, Encoding, Gvk, Gvr, Review, RuleTarget},
     offload::{self, LARGE},

@@ -4,7 +4,7 @@ use std::{collections::HashSet, time::Duration};
 
 use tokio::time::timeout_at;
 
-use super::{Caller, select::Asked};
+use super::{caller::Caller, select::Asked};
 use crate::{
     clock::now,
     model::{CallFailure, Review},

@@ -1,7 +1,10 @@
 //! Freshness: may the generation in force decide a request?
 
-use super::{Case, now, status};
-use crate::{live::current::STALE_AFTER, model::StatusInfo, telemetry::RequestOutcome};
+use super::{case::Case, status};
+use crate::{
+    clock::now,
+    {live::current::STALE_AFTER, model::StatusInfo, telemetry::RequestOutcome},
+};
 
 /// Rejection before any hook is selected: the configuration is too old, or is another than the one by which another segment
 /// of the request may be decided. Neither counts where a bypass opens every hook.

@@ -10,31 +10,31 @@
 //! apiserver stores unfinished, objects are marked, and initialized afterwards (`label`).
 
 mod act;
-mod ahead;
 mod label;
+mod parallel;
 mod run;
 mod stored;
 
 use std::sync::Arc;
 
 use act::{Acted, Failure, Turn, end_of};
-use ahead::Ahead;
 pub(super) use label::{guard, is_guarded};
+use parallel::ParallelCalls;
 pub(super) use run::{Run, report};
 use smallvec::SmallVec;
 pub(super) use stored::{Field, before, finds_a_list};
 use tokio::time::timeout_at;
 
 use super::{
-    Case,
+    case::Case,
     lookup::{Lookup, LookupError},
-    now,
     patched::Patched,
     status,
     status::StatusError,
 };
 use crate::{
     cel::{AccessCheck, AccessTarget, ResourceAccess, Subject},
+    clock::now,
     initialize::{Initialization, Initializers, RefusedList, VERB, create, needs_permission},
     model::{FailurePolicy, Gvr, Initializer, Operation, ResourceInitializers, Review},
     offload,
@@ -92,14 +92,14 @@ pub(super) async fn initialize(
     before: Result<Option<Field>, StatusError>,
 ) -> Initialized {
     let initialized = Initialized { patched, ..Initialized::default() };
-    let mut phase = Phase { case, initialized, creator: None, no_room: false };
+    let mut phase = InitializingPhase { case, initialized, creator: None, no_room: false };
     if let Err(refusal) = phase.run(before).await {
         phase.initialized.refusal = Some(refusal);
     }
     phase.initialized
 }
 
-struct Phase<'a> {
+struct InitializingPhase<'a> {
     case: Case<'a>,
     initialized: Initialized,
     /// The creator's name, where the request is another's: an update of an object that is stored unfinished.
@@ -108,7 +108,7 @@ struct Phase<'a> {
     no_room: bool,
 }
 
-impl<'a> Phase<'a> {
+impl<'a> InitializingPhase<'a> {
     async fn run(&mut self, before: Result<Option<Field>, StatusError>) -> Result<(), StatusError> {
         let Case { review, generation, caller, .. } = self.case;
         let entry = generation.snapshot.initializers_of(&review.resource.group, &review.resource.resource);
@@ -136,7 +136,7 @@ impl<'a> Phase<'a> {
         way: &mut Initialization,
         lookup: &mut Lookup<'_>,
     ) -> Result<(), StatusError> {
-        let mut ahead = Ahead::default();
+        let mut ahead = ParallelCalls::default();
         while let Some(head) = way.head() {
             let name: Arc<str> = head.into();
             let configured = entry.initializers.iter().find(|one| *one.name == *name);

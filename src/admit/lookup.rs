@@ -4,7 +4,7 @@ use std::{cell::OnceCell, ops::Range, sync::Arc, time::Instant};
 
 use bytestring::ByteString;
 
-use super::{Caller, access::Access, conditions::Conditions, status, status::StatusError};
+use super::{access::Access, caller::Caller, conditions::Conditions, status, status::StatusError};
 use crate::{
     live::{
         Generation, LiveHook, Namespaces,

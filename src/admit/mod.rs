@@ -8,12 +8,14 @@ mod audit_line;
 mod bypass_decision;
 mod call_record;
 mod caller;
+mod case;
 pub mod combine;
 mod conditions;
 pub mod decider;
 mod decode;
 mod encoded;
 mod freshness;
+mod gate;
 pub mod initialize;
 mod lookup;
 pub mod mutate;
@@ -28,73 +30,28 @@ mod unasked;
 mod validate;
 mod warnings;
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
-
 use smallvec::SmallVec;
 use tracing::Instrument as _;
 
 use crate::{
-    live::{Authorizer, Current, Discovery, Generation, LiveHook, Namespaces, discovery::DiscoveryView},
-    memory::MemoryBudget,
+    clock::now,
+    live::LiveHook,
     model::{HookType, Phase, Review, StatusInfo, Verdict, verdict},
-    snapshot::{HookSet, Matched},
-    telemetry::{Audit, Metrics, RequestOutcome},
+    telemetry::RequestOutcome,
 };
 use access::Access;
 pub use ahead::Speculation;
 use audit_line::Calls;
 use bypass_decision::BypassDecision;
 pub use caller::{Caller, OtherVersions};
+use case::Case;
 use combine::{Combined, Dropped};
-use conditions::Judge;
 use decider::Decider;
+pub use gate::{Gate, Reasons};
 use initialize::Initialized;
-use lookup::{Found, Lookup, LookupError};
 use mutate::{HookTurn, Mutation};
 use outcome::Outcome;
-use select::{Role, Selected, Selection};
-use status::StatusError;
 use validate::{Validation, validate};
-
-/// Reasons that a rejection gives.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Reasons {
-    /// The first denial or closed failure answers at once and cancels the calls still running.
-    #[default]
-    First,
-    /// The first one, and those of the hooks that answer within so long after it, so that their warnings are kept.
-    Within(Duration),
-    /// Every hook is waited for and every reason reported.
-    All,
-}
-
-/// Everything `decide` needs that outlives one request.
-#[derive(Debug)]
-pub struct Gate {
-    /// Generation in force.
-    pub current: Arc<Current>,
-    /// Counters.
-    pub metrics: Arc<Metrics>,
-    /// The audit log.
-    pub audit: Arc<Audit>,
-    /// Reasons that a rejection gives.
-    pub reasons: Reasons,
-    /// Are the patches of mutating hooks put into audit annotations, as kube-apiserver does at the level Request?
-    pub patch_annotations: bool,
-    /// Default mode of asking mutating hooks.
-    pub speculation: Speculation,
-    /// Memory budget that patched objects are reserved in.
-    pub memory: Arc<MemoryBudget>,
-    /// The cluster's namespaces, where they are followed.
-    pub namespaces: Option<Arc<Namespaces>>,
-    /// Resources and versions that the cluster serves.
-    pub discovery: Option<Arc<Discovery>>,
-    /// The authorizer of the cluster, for conditions that ask it.
-    pub authorizer: Option<Arc<Authorizer>>,
-}
 
 /// Decides one review, in one generation from beginning to end.
 ///
@@ -109,27 +66,6 @@ pub async fn decide(gate: &Gate, review: &Review, caller: &Caller) -> Verdict {
     let access = &Access::new(gate.authorizer.as_deref());
     let case = Case { gate, review, caller, began, age, generation, bypass, access };
     case.decide().instrument(trace::review(review, generation)).await
-}
-
-/// tokio's clock, which tests can pause. It decides the age of the configuration and the time left; the calls of a
-/// round (`round`) are timed by the system's monotonic clock.
-fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
-}
-
-/// One review that is being decided.
-#[derive(Clone, Copy)]
-struct Case<'a> {
-    gate: &'a Gate,
-    review: &'a Review,
-    caller: &'a Caller,
-    began: Instant,
-    /// Age of the configuration when the decision began.
-    age: Option<Duration>,
-    generation: &'a Generation,
-    bypass: &'a BypassDecision<'a>,
-    /// Decided access checks: those of one phase hold in the next.
-    access: &'a Access<'a>,
 }
 
 impl<'a> Case<'a> {
@@ -182,133 +118,6 @@ impl<'a> Case<'a> {
     /// Outcome of a request that no hook is asked about.
     fn unasked(&self) -> RequestOutcome {
         if self.bypass.is_bypass() { RequestOutcome::Bypassed } else { RequestOutcome::Allowed }
-    }
-
-    /// The labels that selectors look at, of a review about an object; `found`: of its namespace, as it was found
-    /// before.
-    fn lookup<'r>(&self, review: &'r Review, found: Option<Found>) -> Lookup<'r>
-    where
-        'a: 'r,
-    {
-        let Self { gate, caller, began, generation, access, .. } = *self;
-        Lookup::new(generation, gate.namespaces.as_deref(), review, caller, began, access).with(found)
-    }
-
-    /// The hooks of that type whose rules mean this request.
-    fn matching(&self, hook_type: HookType) -> HookSet {
-        let Self { gate, review, caller, generation, bypass, .. } = *self;
-        if !generation.snapshot.has(hook_type) {
-            return HookSet::new();
-        }
-        let looked = gate.discovery.as_ref().map(|discovery| discovery.look(now()));
-        let served = looked.as_ref().map(DiscoveryView::served);
-        let mut matching = Selection { generation, bypass, review, caller, served }.matching(hook_type);
-        if let Some(segment) = caller.segment.filter(|_| hook_type == HookType::Mutating) {
-            let snapshot = &generation.snapshot;
-            matching
-                .retain(|matched| snapshot.segment(matched.hook).is_none_or(|own| segment.asks(own.number, own.of)));
-        }
-        matching
-    }
-
-    /// The place of one hook in this request. Waits as [`Case::selected`] does, and has found out together what those
-    /// `behind` it will need as well; `behind`: `None` where nothing is to be waited for, and then the place may be
-    /// `None`.
-    async fn role(
-        self,
-        review: &Review,
-        lookup: &mut Lookup<'_>,
-        matched: Matched,
-        behind: Option<&[Matched]>,
-    ) -> Result<Option<Role<'a>>, StatusError> {
-        let Self { gate, caller, generation, bypass, .. } = self;
-        let mut found = false;
-        loop {
-            let role = {
-                let looked = gate.discovery.as_ref().map(|discovery| discovery.look(now()));
-                let served = looked.as_ref().map(DiscoveryView::served);
-                let judge = Judge::new(&lookup.conditions);
-                let selection = Selection { generation, bypass, review, caller, served };
-                let role = selection.role(lookup, &judge, matched);
-                if lookup.conditions.has_slow() {
-                    behind.unwrap_or_default().iter().for_each(|next| selection.prepare(lookup, &judge, *next));
-                }
-                role
-            };
-            if lookup.conditions.has_slow() {
-                match behind {
-                    None => return Ok(None),
-                    Some(_) => lookup.conditions.evaluate().await,
-                }
-                continue;
-            }
-            match role {
-                Ok(role) => return Ok(Some(role)),
-                Err(LookupError::Refused(refusal)) => return Err(refusal),
-                Err(LookupError::Unknown(_) | LookupError::Large | LookupError::Slow) if behind.is_none() => {
-                    return Ok(None);
-                }
-                Err(LookupError::Large) => lookup.read().await,
-                Err(LookupError::Slow) => lookup.conditions.evaluate().await,
-                Err(LookupError::Unknown(namespace)) if found => {
-                    return Err(Box::new(status::namespace_not_found(&namespace)));
-                }
-                Err(LookupError::Unknown(namespace)) => {
-                    found = true;
-                    lookup.find(&namespace).await;
-                }
-            }
-        }
-    }
-
-    /// The validating hooks this request is for. Waits only for a namespace, or a resource, that is not known
-    /// yet, for large objects to be read, and for conditions that take long.
-    async fn selected(self, review: &Review) -> Result<Selected<'a>, StatusError> {
-        let Self { gate, caller, generation, bypass, .. } = self;
-        let mut lookup = self.lookup(review, None);
-        let select = |lookup: &Lookup<'_>| {
-            let looked = gate.discovery.as_ref().map(|discovery| discovery.look(now()));
-            let served = looked.as_ref().map(DiscoveryView::served);
-            Selection { generation, bypass, review, caller, served }.validating(lookup)
-        };
-        // Twice at most: for a namespace, and for a resource, that the cluster has just got.
-        let (mut found, mut discovered) = (false, false);
-        loop {
-            match select(&lookup) {
-                Ok(selected) if selected.undiscovered && !discovered => self.discovered().await,
-                Ok(selected) => {
-                    selected.count_unmet();
-                    return Ok(selected);
-                }
-                Err(LookupError::Refused(refusal)) => return Err(refusal),
-                Err(LookupError::Large) => {
-                    lookup.read().await;
-                    continue;
-                }
-                Err(LookupError::Slow) => {
-                    lookup.conditions.evaluate().await;
-                    continue;
-                }
-                Err(LookupError::Unknown(namespace)) if found => {
-                    return Err(Box::new(status::namespace_not_found(&namespace)));
-                }
-                Err(LookupError::Unknown(namespace)) => {
-                    found = true;
-                    lookup.find(&namespace).await;
-                    continue;
-                }
-            }
-            discovered = true;
-        }
-    }
-
-    /// Has what the cluster serves read anew, within the request's time.
-    async fn discovered(self) {
-        /// An apiserver that takes longer is not waited for: hooks that may mean the request then fail their call.
-        const LONGEST: Duration = Duration::from_secs(3);
-        let Some(discovery) = &self.gate.discovery else { return };
-        let until = self.caller.deadline.instant().min(now() + LONGEST);
-        let _ = tokio::time::timeout_at(until.into(), discovery.refresh(now())).await;
     }
 
     fn refuse(self, refusal: StatusInfo, how: RequestOutcome) -> Verdict {

@@ -24,11 +24,10 @@ use smallvec::SmallVec;
 
 pub use super::patched::Change;
 use super::{
-    Case,
     ahead::Ahead,
     call_record::{CountedAnyway, record},
+    case::Case,
     lookup::Lookup,
-    now,
     outcome::{Ending, Outcome},
     patched::{Patched, apply},
     round::{self, Until},
@@ -37,6 +36,7 @@ use super::{
     unasked::Unasked,
 };
 use crate::{
+    clock::now,
     live::LiveHook,
     model::{FailureKind, FailurePolicy, HookType, Reinvocation, Review, StatusInfo},
     snapshot::HookSet,
@@ -60,7 +60,7 @@ pub struct HookTurn<'a> {
 #[derive(Default)]
 struct Batch<'a> {
     asked: SmallVec<[Asked<'a>; 8]>,
-    /// Their places in `Phase::matching`.
+    /// Their places in `MutatingPhase::matching`.
     at: SmallVec<[usize; 8]>,
     /// Hooks between them that are still being probed, each with its place.
     probing: SmallVec<[(usize, &'a LiveHook); 2]>,
@@ -116,7 +116,7 @@ impl HookTurn<'_> {
 /// Asks the mutating hooks that this request is for.
 pub(super) async fn mutate<'a>(case: Case<'a>) -> Mutation<'a> {
     let matching = case.matching(HookType::Mutating);
-    let mut phase = Phase {
+    let mut phase = MutatingPhase {
         case,
         ahead: Ahead::new(case.gate.speculation, case.review, matching.len()),
         matching,
@@ -145,12 +145,12 @@ pub(super) async fn mutate<'a>(case: Case<'a>) -> Mutation<'a> {
     if matches {
         case.gate.metrics.mutation(case.caller.worker, now().saturating_duration_since(began));
     }
-    let Phase { patched, mutation, .. } = phase;
+    let MutatingPhase { patched, mutation, .. } = phase;
     Mutation { patched, ..mutation }
 }
 
 /// The phase under way.
-struct Phase<'a> {
+struct MutatingPhase<'a> {
     case: Case<'a>,
     /// Calls that are made before it is the hook's turn.
     ahead: Ahead,
@@ -173,7 +173,7 @@ struct Phase<'a> {
     mutation: Mutation<'a>,
 }
 
-impl<'a> Phase<'a> {
+impl<'a> MutatingPhase<'a> {
     /// Asks the next hooks about this object, round by round, until all have been asked, the request is rejected, or
     /// one changes the object: then the review about the new one.
     async fn about(

@@ -58,6 +58,8 @@ pub(super) struct Patched {
     room: Reservation,
     /// Bytes of all patches, slices of which the object may be made of.
     texts: usize,
+    /// Bytes of the object as it arrived.
+    arrived: usize,
 }
 
 /// Applies the patch of an answer, within the request's time. The object as it is then, where the patch changed it. A
@@ -153,8 +155,10 @@ pub(super) fn patched(
         return Err(Unpatched::Inapplicable("it patches the object, and there is none".to_owned()));
     };
     let default = PatchLimits::default();
-    // How large the object arrived is the client's choice, which must not decide whether a hook's patch counts.
-    let limits = PatchLimits { object: place.len() + default.object, ..default };
+    // How large the object arrived is the client's choice, which must not decide whether a hook's patch counts. How much
+    // all hooks add together is limited.
+    let arrived = before.map_or(place.len(), |before| before.arrived);
+    let limits = PatchLimits { object: arrived + default.object, ..default };
     let document = match before {
         Some(before) => applied(&before.document, patch, limits, &mut room, cancelled)?,
         None => {
@@ -197,7 +201,7 @@ pub(super) fn patched(
     let review = encodings::with_object(review, document.rope())
         .map_err(|failure| Unpatched::Inapplicable(failure.to_string()))?;
     room.shrink_to(held);
-    Ok(Some(Patched { document, difference, review, room, texts }))
+    Ok(Some(Patched { document, difference, review, room, texts, arrived }))
 }
 
 /// The document with the patch applied, which is tried with ever more memory, as far as there is room.

@@ -4,9 +4,10 @@ use std::{sync::Arc, time::Instant};
 
 use tokio::time::timeout_at;
 
-use super::{Gate, initialize::permission, now};
+use super::{gate::Gate, initialize::permission};
 use crate::{
     cel::User,
+    clock::now,
     initialize::{
         Visibility,
         unfinished::{HeadRule, StoredObject},

@@ -10,12 +10,13 @@ use std::{
 use tokio::{task::JoinSet, time::sleep_until};
 
 use super::{
-    Caller, Reasons,
     attempt::{Attempt, Came, Next},
     call_record::record,
+    caller::Caller,
     decider::Decider,
     decode::{Decoded, decode},
     encoded::encodings,
+    gate::Reasons,
     outcome::{Ending, Outcome},
     select::Asked,
 };
@@ -320,7 +321,8 @@ impl<'a, 'r> Round<'a, 'r> {
         }
         if let Some(attempt) = self.attempts.get_mut(tag) {
             attempt.span.in_scope(|| {
-                tracing::debug!(outcome = ?outcome.label(), took = ?outcome.took, "answered");
+                let failure = outcome.failure().map(|failure| tracing::field::display(failure.class()));
+                tracing::debug!(outcome = ?outcome.label(), took = ?outcome.took, failure, "answered");
                 // Of a call ahead of its turn nobody knows yet whether it counts.
                 if self.until != Until::Changed {
                     record(attempt.live, self.caller, self.review, &outcome);

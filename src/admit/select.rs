@@ -3,8 +3,8 @@
 use smallvec::SmallVec;
 
 use super::{
-    Caller, OtherVersions,
     bypass_decision::BypassDecision,
+    caller::{Caller, OtherVersions},
     conditions::{ConditionsResult, Judge},
     lookup::{Lookup, LookupError},
     status,

@@ -1,13 +1,13 @@
 //! Validation: the phase of the hooks that may only say no.
 
 use super::{
-    Case, now,
+    case::Case,
     outcome::Outcome,
     round::{self, Until},
     select::Selected,
     status::{self, StatusError},
 };
-use crate::model::Review;
+use crate::{clock::now, model::Review};
 
 /// Result of the validating phase.
 #[derive(Debug, Default)]

@@ -6,9 +6,8 @@ use super::refusal::{Refusal, shortened};
 use crate::{
     admit::OtherVersions,
     model::{Phase, registration::Segment},
+    wire::names,
 };
-
-const ADMISSION: &str = "/gatepost.v1.Admission/";
 
 /// Destination of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,35 +74,31 @@ pub(super) fn route(parts: &Parts) -> Result<Route, Refusal> {
     if let Some(webhook) = WebhookRoute::at(path) {
         return Ok(Route::Webhook(webhook));
     }
-    let method = path.strip_prefix(ADMISSION);
+    let (service, method) = path.get(1..).and_then(|rest| rest.split_once('/')).unwrap_or_default();
     if !parts.headers.get(header::CONTENT_TYPE).is_some_and(is_grpc) {
         // A caller that names our service gets the fault of its call, any other the list of paths.
-        return Err(match method {
-            Some(_) if parts.method != Method::POST => Refusal::Method,
-            Some(_) => Refusal::NotGrpc,
-            None => Refusal::UnknownPath { path: shortened(path) },
+        return Err(match service {
+            names::ADMISSION if parts.method != Method::POST => Refusal::Method,
+            names::ADMISSION => Refusal::NotGrpc,
+            _ => Refusal::UnknownPath { path: shortened(path) },
         });
     }
     if parts.method != Method::POST {
         return Err(Refusal::Method);
     }
-    if let Some(method) = method {
-        return match method {
-            "Review" => Ok(Route::Admission(Phase::Review)),
-            "Mutate" => Ok(Route::Admission(Phase::Mutate)),
-            "Validate" => Ok(Route::Admission(Phase::Validate)),
-            _ => Err(Refusal::UnknownMethod { method: shortened(method) }),
-        };
-    }
-    match path.get(1..).and_then(|rest| rest.split_once('/')) {
-        Some(("gatepost.v1.Initializers", "Attach")) => Ok(Route::Attach),
-        Some(("gatepost.v1.Initialization", "ReadPolicy")) => Ok(Route::Initialization(InitializationCall::ReadPolicy)),
-        Some(("gatepost.v1.Initialization", "QuotaPhase")) => Ok(Route::Initialization(InitializationCall::QuotaPhase)),
-        Some(("gatepost.v1.Initialization", "Hold")) => Ok(Route::Initialization(InitializationCall::Hold)),
-        Some(("gatepost.v1.Initialization", "Follow")) => Ok(Route::Follow),
-        Some(("grpc.health.v1.Health", _)) => Ok(Route::Health),
-        Some(("grpc.reflection.v1.ServerReflection", _)) => Ok(Route::ReflectionV1),
-        Some(("grpc.reflection.v1alpha.ServerReflection", _)) => Ok(Route::ReflectionV1Alpha),
+    match (service, method) {
+        (names::ADMISSION, "Review") => Ok(Route::Admission(Phase::Review)),
+        (names::ADMISSION, "Mutate") => Ok(Route::Admission(Phase::Mutate)),
+        (names::ADMISSION, "Validate") => Ok(Route::Admission(Phase::Validate)),
+        (names::ADMISSION, _) => Err(Refusal::UnknownMethod { method: shortened(method) }),
+        (names::INITIALIZERS, "Attach") => Ok(Route::Attach),
+        (names::INITIALIZATION, "ReadPolicy") => Ok(Route::Initialization(InitializationCall::ReadPolicy)),
+        (names::INITIALIZATION, "QuotaPhase") => Ok(Route::Initialization(InitializationCall::QuotaPhase)),
+        (names::INITIALIZATION, "Hold") => Ok(Route::Initialization(InitializationCall::Hold)),
+        (names::INITIALIZATION, "Follow") => Ok(Route::Follow),
+        (names::HEALTH, _) => Ok(Route::Health),
+        ("grpc.reflection.v1.ServerReflection", _) => Ok(Route::ReflectionV1),
+        ("grpc.reflection.v1alpha.ServerReflection", _) => Ok(Route::ReflectionV1Alpha),
         _ => Err(Refusal::UnknownService { path: shortened(path) }),
     }
 }

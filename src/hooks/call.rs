@@ -3,10 +3,10 @@
 use std::{sync::Arc, time::Instant};
 
 use super::{HookRequest, Responses, Reuse};
-use crate::model::{Hops, Rope};
-
-/// Request metadata that carries the namespace's labels; passed on to hooks, so that sidecars chain.
-pub const NAMESPACE_LABELS: &str = "gatepost-namespace-labels-bin";
+use crate::{
+    model::{Hops, Rope},
+    wire::names,
+};
 
 /// Method or path of the hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,10 +25,10 @@ impl Method {
     /// The request path.
     pub const fn path(self) -> &'static str {
         match self {
-            Self::Review => "/gatepost.v1.Admission/Review",
-            Self::Mutate => "/gatepost.v1.Admission/Mutate",
-            Self::Validate => "/gatepost.v1.Admission/Validate",
-            Self::Health => "/grpc.health.v1.Health/Check",
+            Self::Review => names::REVIEW,
+            Self::Mutate => names::MUTATE,
+            Self::Validate => names::VALIDATE,
+            Self::Health => names::HEALTH_CHECK,
         }
     }
 }

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     clock::now,
     model::{CallFailure, Hook, HookType, Hops, HttpForm, Protocol, Rope, Step, Transport, Unreachable},
-    wire::{answer, outbound::framed},
+    wire::{answer, names, outbound::framed},
 };
 
 /// `grpc.health.v1.HealthCheckRequest`.
@@ -34,8 +34,6 @@ struct HealthCheckResponse {
 }
 
 const SERVING: i32 = 1;
-/// The service whose health is asked.
-const SERVICE: &str = "gatepost.v1.Admission";
 
 /// Path and encoding of the canned review.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,7 +113,7 @@ impl Channel {
     /// Asks the health service, or else for a review, within what is `left` of the probe's `timeout`.
     async fn serves(&self, left: Duration, timeout: Duration) -> Result<(), ProbeFailure> {
         let until = now() + left;
-        let health = framed(&HealthCheckRequest { service: SERVICE.to_owned() });
+        let health = framed(&HealthCheckRequest { service: names::ADMISSION.to_owned() });
         match self.ask_once(Method::Health, health, left).await {
             Ok(reply) => serving(reply).map_err(ProbeFailure::at(Step::Health, timeout)),
             // No health service, or it does not know ours.
@@ -245,7 +243,7 @@ fn serving(reply: Bytes) -> Result<(), CallFailure> {
         Ok(HealthCheckResponse { status: SERVING }) => Ok(()),
         Ok(_) => Err(CallFailure::Grpc {
             code: "OK",
-            message: format!("its health service says that {SERVICE} is not SERVING"),
+            message: format!("its health service says that {} is not SERVING", names::ADMISSION),
         }),
         Err(error) => Err(CallFailure::Undecodable(error.to_string())),
     }
@@ -257,7 +255,7 @@ mod tests {
 
     #[test]
     fn only_a_hook_that_says_it_serves_is_taken_to() {
-        // source: grpc.health.v1, UNKNOWN, SERVING, NOT_SERVING, SERVICE_UNKNOWN; and one that nobody knows.
+        // source: grpc.health.v1, UNKNOWN, SERVING, NOT_SERVING, names::ADMISSION_UNKNOWN; and one that nobody knows.
         for (status, serves) in [(0, false), (1, true), (2, false), (3, false), (9, false)] {
             let reply = HealthCheckResponse { status }.encode_to_vec();
             assert_eq!(serving(reply.into()).is_ok(), serves, "{status}");

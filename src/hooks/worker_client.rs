@@ -18,7 +18,7 @@
 //! reason; the next call then dials anew, so that a hook that has come back is found at once, as kube-apiserver would.
 //! A hook that takes connections and answers nothing on them is dialled less and less often (`dial_pace`).
 //!
-//! A client is never without a task: one that panics has failed its calls, and is started anew.
+//! A client is never without a task: one that panics has failed its calls, and is restarted.
 
 use std::{
     future::{Future, pending},
@@ -126,7 +126,7 @@ impl Task {
     async fn run(mut self) {
         while AssertUnwindSafe(self.drive()).catch_unwind().await.is_err() {
             faults::client_panicked();
-            tracing::error!(endpoint = %self.dialler.endpoint, "a hook's client panicked and is started anew; this is a bug in gatepost");
+            tracing::error!(endpoint = %self.dialler.endpoint, "the client of a hook panicked and was restarted; this is a bug in Gatepost");
             self.pending.give_up("gatepost gave the connection up");
             sleep(AFTER_PANIC).await;
         }

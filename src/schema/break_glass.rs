@@ -31,7 +31,7 @@ pub struct BreakGlass {
     pub lasts: Time,
     /// Time at which it closes by itself: `opened` and `for` together.
     pub until: Moment,
-    /// Reason in one line: it stands in the audit log for every request let past.
+    /// Reason in one line: it stands in the audit log for every request that skips hooks.
     pub reason: Line,
     /// Hooks concerned; all by default.
     #[schemars(length(min = 1, max = limits::NAMES), inner(length(min = 1, max = 253)))]

@@ -31,14 +31,14 @@ const SOMEBODY: [(&str, &str); 1] = [(
     "that is anybody, and would open everything: write the exact name of somebody",
 )];
 
-/// Requests that are let past hooks: those that fit all that is named here.
+/// Requests that skip hooks: those that match everything named here.
 #[derive(Clone, Debug, JsonSchema)]
 #[schemars(rename_all = "camelCase", extend("x-kubernetes-validations" = rules(&BYPASS)))]
 pub struct Bypass {
     /// Name in the audit log and metrics; a DNS name of at most 63.
     #[schemars(length(min = 1, max = 63))]
     pub name: Name,
-    /// Reason in one line: it stands in the audit log for every request let past.
+    /// Reason in one line: it stands in the audit log for every request that skips hooks.
     pub reason: Line,
     /// Effect on such requests. `Skip` by default.
     pub effect: Option<Effect>,
@@ -70,7 +70,7 @@ pub struct Bypass {
     pub resources: Option<Vec<Rule>>,
 }
 
-/// Effect on a request that is let past.
+/// Effect on a request that it matches.
 #[derive(Clone, Copy, Debug, JsonSchema)]
 pub enum Effect {
     /// The hooks are not asked.

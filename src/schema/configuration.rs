@@ -22,7 +22,7 @@ pub struct AdmissionControlConfiguration {
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["apiGroup", "resource"])
     )]
     pub resource_initializers: Option<Vec<ResourceInitializers>>,
-    /// Requests that are let past hooks, and why.
+    /// Requests that skip hooks, and why.
     #[schemars(
         length(max = limits::BYPASSES),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])

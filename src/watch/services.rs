@@ -51,7 +51,7 @@ pub struct ServiceWatcher {
     current: Arc<Current>,
     addresses: Arc<ServiceAddresses>,
     /// The last reported failure.
-    told: Option<KubeError>,
+    logged: Option<KubeError>,
     /// True once too many Services were reported.
     too_many: bool,
 }
@@ -63,7 +63,7 @@ impl ServiceWatcher {
     /// Address or credentials that cannot be read.
     pub async fn new(access: KubeAccess, current: Arc<Current>) -> Result<Self, KubeError> {
         let addresses = ServiceAddresses::new(Instant::now());
-        Ok(Self { connection: ReloadingClient::new(access).await?, current, addresses, told: None, too_many: false })
+        Ok(Self { connection: ReloadingClient::new(access).await?, current, addresses, logged: None, too_many: false })
     }
 
     /// Known addresses, for dials.
@@ -89,10 +89,10 @@ impl ServiceWatcher {
             }
             if let Err(failure) = ended {
                 self.connection.failed(&failure);
-                if self.told.as_ref() != Some(&failure) {
+                if self.logged.as_ref() != Some(&failure) {
                     let fix = failure.fix();
                     tracing::warn!(%failure, fix, "cannot watch EndpointSlices; what is known of them is getting old");
-                    self.told = Some(failure);
+                    self.logged = Some(failure);
                 }
             }
             sleep(backoff.pause()).await;
@@ -145,7 +145,7 @@ impl ServiceWatcher {
                 Err(KubeError::Refused { code: 410, .. }) => return Ok(()),
                 Err(failure) => return Err(failure),
             };
-            if self.told.take().is_some() {
+            if self.logged.take().is_some() {
                 tracing::info!("watching EndpointSlices again");
             }
             let opened = Moment::now(slept);

@@ -20,6 +20,7 @@ pub mod json_view;
 pub mod labels;
 pub mod marks;
 pub mod metadata_initializers;
+pub mod names;
 pub mod namespace;
 pub mod object_head;
 pub mod outbound;

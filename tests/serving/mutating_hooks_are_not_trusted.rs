@@ -177,6 +177,21 @@ async fn a_patch_beyond_a_limit_is_a_failed_call_where_the_hook_alone_is_the_cau
     }
 }
 
+/// The limit is that of all patches of a request together, counted from the object as it arrived.
+#[tokio::test]
+async fn two_hooks_do_not_add_twice_as_much() {
+    let (hook, others, gate) = among_others("Fail").await;
+    let adds = |path: &str| {
+        let value = "x".repeat(2 << 20);
+        HttpScript::Respond(patch(vec![json!({"op": "add", "path": path, "value": value})]))
+    };
+    others[0].set(adds("/spec/first"));
+    hook.set(adds("/spec/second"));
+    let refusal = ask(&gate, Phase::Mutate, create_pod("u", 0)).await.refusal.expect("4 MiB are added");
+    speaks_well(&refusal.message);
+    assert!(refusal.message.contains("bytes; the limit is 3145908"), "{}", refusal.message);
+}
+
 /// The next request is decided as if nothing had been.
 async fn goes_on(hook: &HttpHook, gate: &Gate) {
     hook.set(HttpScript::Respond(add_label("a", "1")));

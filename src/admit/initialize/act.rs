@@ -11,7 +11,8 @@ use tokio::time::timeout_at;
 
 use super::{
     super::{
-        Case, Lookup, now,
+        case::Case,
+        lookup::Lookup,
         patched::{Patched, Unpatched, patched, room_for, scanned},
         status,
         status::StatusError,
@@ -19,6 +20,7 @@ use super::{
     known,
 };
 use crate::{
+    clock::now,
     initialize::built_in,
     live::hub::{Answered, Made, TaskFailure, TaskMessage},
     memory::{Purpose, Reservation},

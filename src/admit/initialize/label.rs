@@ -13,11 +13,12 @@ use std::{
 use tokio::time::timeout_at;
 
 use super::{
-    super::{Case, now, status, status::StatusError},
-    Phase,
+    super::{case::Case, status, status::StatusError},
+    InitializingPhase,
     stored::Rights,
 };
 use crate::{
+    clock::now,
     initialize::{
         label::{self, Marks, MarksOutcome, PENDING, STATE, Standing, State},
         transition::Actor,
@@ -42,7 +43,7 @@ impl From<Found> for Marked {
     }
 }
 
-impl Phase<'_> {
+impl InitializingPhase<'_> {
     /// The mutating phase of such a resource.
     pub(super) async fn run_labelled(&mut self, entry: &ResourceInitializers) -> Result<(), StatusError> {
         match self.case.review.operation {
@@ -161,7 +162,7 @@ pub(in super::super) fn is_guarded(case: Case<'_>) -> bool {
 /// Checks the marks of an object that nothing changes any more.
 pub(in super::super) async fn guard(case: Case<'_>) -> super::Initialized {
     let initialized = super::Initialized::default();
-    let mut phase = Phase { case, initialized, creator: None, no_room: false };
+    let mut phase = InitializingPhase { case, initialized, creator: None, no_room: false };
     let Case { review, generation, .. } = case;
     if let Some(entry) = generation.snapshot.initializers_of(&review.resource.group, &review.resource.resource)
         && let Err(refusal) = phase.guard(entry).await

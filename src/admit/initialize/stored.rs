@@ -11,13 +11,13 @@ use tokio::time::timeout_at;
 
 use super::{
     super::{
-        Case,
         access::user_of,
+        case::Case,
         patched::{Unpatched, patched, room_for},
         status,
         status::StatusError,
     },
-    Phase,
+    InitializingPhase,
 };
 use crate::{
     initialize::{
@@ -115,7 +115,7 @@ impl Rights {
     }
 }
 
-impl Phase<'_> {
+impl InitializingPhase<'_> {
     /// The phase of such a caller.
     pub(super) async fn run_stored(
         &mut self,

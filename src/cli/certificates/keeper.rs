@@ -58,20 +58,20 @@ impl Keeper {
             return complain(&"cannot listen to signals");
         };
         let keeping = async {
-            let mut told = None;
+            let mut logged = None;
             loop {
                 let pause = match self.round().await {
                     Ok((rest, _)) => {
-                        if told.take().is_some() {
+                        if logged.take().is_some() {
                             tracing::info!("the certificate is kept again");
                         }
                         rest.min(every)
                     }
                     Err(failure) => {
                         let failure = failure.to_string();
-                        if told.as_ref() != Some(&failure) {
+                        if logged.as_ref() != Some(&failure) {
                             tracing::error!(failure, "cannot keep the certificate; trying again");
-                            told = Some(failure);
+                            logged = Some(failure);
                         }
                         every
                     }

@@ -223,8 +223,8 @@ mod tests {
         let pair = || issue(&["a.b.svc".to_owned()], Duration::from_secs(3600), now).unwrap();
         let stored = stored.issued(pair(), now).prepared(pair());
         store.write(None, &version, &stored.files()).await.unwrap();
-        let told = store.read(None).await.unwrap_err().to_string();
-        assert!(told.contains("another `gatepost certificates`"), "{told}");
+        let failure = store.read(None).await.unwrap_err().to_string();
+        assert!(failure.contains("another `gatepost certificates`"), "{failure}");
         drop(version);
         let (read, version) = store.read(None).await.unwrap();
         assert_eq!(read, stored);
@@ -238,8 +238,8 @@ mod tests {
         assert_eq!(store.read(None).await.unwrap().0, promoted);
         assert!(!folder.path().join("tls/next.key").exists());
         fs::remove_file(folder.path().join("tls/tls-ca.crt")).unwrap();
-        let told = store.read(None).await.unwrap_err().to_string();
-        assert!(told.contains("has not made"), "{told}");
+        let failure = store.read(None).await.unwrap_err().to_string();
+        assert!(failure.contains("has not made"), "{failure}");
     }
 
     #[tokio::test]

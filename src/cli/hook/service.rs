@@ -55,8 +55,8 @@ impl Service {
             format!("{} {resource} {}/{}", text(&review.operation), text(&review.namespace), text(&review.name))
         };
         if self.fails(n) {
-            log_line(&format!("{}: failing, as told", place()));
-            return Err(Status::unavailable("this hook was told to fail"));
+            log_line(&format!("{}: failing (--fail-rate)", place()));
+            return Err(Status::unavailable("this hook fails by --fail-rate"));
         }
         let met = self.behaviour.deny_if.iter().find(|condition| condition.met_by(&review));
         log_line(&format!("{}: {}", place(), if met.is_some() { "no" } else { "yes" }));

@@ -119,13 +119,13 @@ impl Stream<'_> {
                 biased;
                 _ = poll_fn(|cx| self.to.poll_reset(cx)) => return Ok(GONE),
                 () = &mut draining => {
-                    self.tell(pb::follower_message::Message::Draining(pb::Draining {}))?;
+                    self.send(pb::follower_message::Message::Draining(pb::Draining {}))?;
                     return Ok((Code::Unavailable, "shutting down"));
                 }
                 _ = look.tick() => self.control().await?,
-                told = self.following.told() => match told {
+                queued = self.following.recv() => match queued {
                     Some(ToFollower::Correct(correction)) => self.correct(correction)?,
-                    Some(ToFollower::Look(sought)) => self.tell(look_at(&sought))?,
+                    Some(ToFollower::Look(sought)) => self.send(look_at(&sought))?,
                     None => return Ok(GONE),
                 },
                 message = from.next() => match message {
@@ -217,7 +217,7 @@ impl Stream<'_> {
             CorrectiveAction::Fail(status) => Wire::Fail(wire::status(&status)),
             CorrectiveAction::Delete => Wire::Delete(pb::Deleted {}),
         };
-        self.tell(pb::follower_message::Message::Correction(pb::Correction {
+        self.send(pb::follower_message::Message::Correction(pb::Correction {
             group: object.group.to_string(),
             resource: object.resource.to_string(),
             namespace: object.namespace.to_string(),
@@ -229,7 +229,7 @@ impl Stream<'_> {
     }
 
     /// Queues one message.
-    fn tell(&mut self, message: pb::follower_message::Message) -> Result<(), End> {
+    fn send(&mut self, message: pb::follower_message::Message) -> Result<(), End> {
         let message = framed(&pb::FollowerMessage { message: Some(message) });
         let room = self.front.inflight().budget().reserve(Purpose::Queue, message.len()).ok_or(NO_ROOM)?;
         let now = Instant::now();

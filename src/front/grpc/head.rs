@@ -14,12 +14,12 @@ use http::{HeaderMap, HeaderName};
 use crate::{
     front::{hops::hops, refusal::Refusal},
     model::{Deadline, Hops, Labels},
-    wire::namespace,
+    wire::{names, namespace},
 };
 
 const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
-const NAMESPACE_LABELS: HeaderName = HeaderName::from_static("gatepost-namespace-labels-bin");
+const NAMESPACE_LABELS: HeaderName = HeaderName::from_static(names::NAMESPACE_LABELS);
 /// Says that the caller stores objects before they are initialized.
 const UNFINISHED: HeaderName = HeaderName::from_static("gatepost-unfinished");
 /// Identifier of the client's request in the caller's own audit log, as a kube-apiserver gives it to its clients.

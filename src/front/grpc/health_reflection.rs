@@ -41,13 +41,11 @@ use crate::{
         route::Route,
     },
     live::Current,
+    wire::names,
 };
 
 /// The descriptors of `proto/`, which reflection serves.
 const DESCRIPTORS: &[u8] = include_bytes!("../../wire/pb/descriptors.bin");
-const ADMISSION: &str = "gatepost.v1.Admission";
-/// The one call that lasts as long as its caller wants.
-const WATCH: &str = "/grpc.health.v1.Health/Watch";
 /// All that one call of health may send: a service's name.
 const HEALTH: Cost = Cost { sent: 4 << 10, held: 16 << 10 };
 /// All that one call of reflection may send, in many small messages; what it is answered is larger.
@@ -123,7 +121,7 @@ impl GrpcAuxServices {
             | Readiness::Draining => (2, ServingStatus::NotServing),
         };
         if self.reported.swap(number, Ordering::AcqRel) != number {
-            for service in ["", ADMISSION] {
+            for service in ["", names::ADMISSION] {
                 self.reporter.set_service_status(service, status).await;
             }
         }
@@ -149,7 +147,7 @@ impl GrpcAuxServices {
             Err(refusal) => return front.refuse(&mut respond, &refusal),
         };
         let longest = front.limits().timeout;
-        let within = if request.uri().path() == WATCH {
+        let within = if request.uri().path() == names::HEALTH_WATCH {
             None
         } else {
             Some(head::aux_timeout(request.headers()).map_or(longest, |timeout| timeout.min(longest)))

@@ -10,14 +10,10 @@ use super::{
     request_head::{Field, RequestHeads},
 };
 use crate::{
-    hooks::{
-        call::{Method, NAMESPACE_LABELS},
-        collected::Collected,
-        reply::Reply,
-    },
+    hooks::{call::Method, collected::Collected, reply::Reply},
     hpack::{FieldName, literal},
     model::{CallFailure, Hops},
-    wire::inbound::FRAME_HEAD,
+    wire::{inbound::FRAME_HEAD, names::NAMESPACE_LABELS},
 };
 
 /// A gRPC call.

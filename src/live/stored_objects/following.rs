@@ -1,4 +1,4 @@
-//! Following: one apiserver that follows, its reports and what it is told.
+//! Following: one apiserver that follows, its reports and the messages to it.
 
 use std::{mem, sync::Arc, time::Instant};
 
@@ -25,21 +25,21 @@ pub struct Following {
     objects: Arc<StoredObjects>,
     client: Arc<str>,
     id: u64,
-    pub(super) told: mpsc::Receiver<Queued>,
+    pub(super) queue: mpsc::Receiver<Queued>,
     controller: Controller,
 }
 
 impl StoredObjects {
-    /// An apiserver follows; `client` tells it from others.
+    /// An apiserver follows; `client` names it.
     pub fn follow(self: &Arc<Self>, client: &Arc<str>) -> Following {
-        let (to, told) = mpsc::channel(WAITING);
+        let (to, queue) = mpsc::channel(WAITING);
         let mut state = self.state();
         state.next += 1;
         let id = state.next;
         let (unfinished, failures) = (Unfinished::default(), RecentFailures::default());
         state.followers.insert(id, Follower { client: Arc::clone(client), unfinished, failures, to });
         drop(state);
-        Following { objects: Arc::clone(self), client: Arc::clone(client), id, told, controller: Controller::default() }
+        Following { objects: Arc::clone(self), client: Arc::clone(client), id, queue, controller: Controller::default() }
     }
 }
 
@@ -95,17 +95,17 @@ impl Following {
     }
 
     /// The next message of a hold.
-    pub async fn told(&mut self) -> Option<ToFollower> {
+    pub async fn recv(&mut self) -> Option<ToFollower> {
         loop {
-            let told = match self.told.recv().await? {
+            let message = match self.queue.recv().await? {
                 Queued::Correct(object, rule) => {
                     let correction = object.upgrade().and_then(|object| Correction::of(&object, rule));
                     correction.map(ToFollower::Correct)
                 }
                 Queued::Look(sought) => sought.upgrade().map(ToFollower::Look),
             };
-            if told.is_some() {
-                return told;
+            if message.is_some() {
+                return message;
             }
         }
     }

@@ -78,14 +78,14 @@ async fn the_head_of_a_held_object_has_its_time_and_no_more() {
     let (client, a) = (client(), sought("a"));
     let hold = objects.hold(&client, &a, began + LONG, ignore);
     let apiserver = async {
-        let Some(ToFollower::Correct(first)) = following.told().await else { panic!("no correction") };
+        let Some(ToFollower::Correct(first)) = following.recv().await else { panic!("no correction") };
         assert_eq!((first.remedy, &*first.object.resource_version), (CorrectiveAction::RemoveHead("x".into()), "1"));
         assert_eq!(now() - began, Duration::from_secs(5));
         // It was lost on its way: it comes again.
-        let Some(ToFollower::Correct(second)) = following.told().await else { panic!("no correction") };
+        let Some(ToFollower::Correct(second)) = following.recv().await else { panic!("no correction") };
         assert_eq!((second.remedy, now() - began), (CorrectiveAction::RemoveHead("x".into()), Duration::from_secs(7)));
         following.take(unfinished("a", "2", &["y"]));
-        let Some(ToFollower::Correct(third)) = following.told().await else { panic!("no correction") };
+        let Some(ToFollower::Correct(third)) = following.recv().await else { panic!("no correction") };
         assert_eq!((third.remedy, now() - began), (CorrectiveAction::RemoveHead("y".into()), Duration::from_secs(12)));
         following.take(completed("a", "3"));
     };
@@ -106,7 +106,7 @@ async fn under_fail_the_object_fails_and_while_nothing_is_known_it_stays() {
     };
     let apiserver = async {
         let Some(ToFollower::Correct(Correction { remedy: CorrectiveAction::Fail(status), object })) =
-            following.told().await
+            following.recv().await
         else {
             panic!("no correction")
         };
@@ -119,7 +119,7 @@ async fn under_fail_the_object_fails_and_while_nothing_is_known_it_stays() {
     let ((a, b), ()) = tokio::join!(holds, apiserver);
     assert!(matches!(a, HoldEnd::Over(HoldOutcome::Failed(status)) if status.code == 504));
     assert!(matches!(b, HoldEnd::OutOfTime(Some(object)) if &*object.uid == "b"));
-    assert!(following.told.try_recv().is_err(), "nothing is corrected by a configuration that may be outdated");
+    assert!(following.queue.try_recv().is_err(), "nothing is corrected by a configuration that may be outdated");
 }
 
 #[tokio::test(start_paused = true)]
@@ -131,9 +131,9 @@ async fn an_object_that_is_not_reported_is_asked_about() {
     let apiserver = async {
         stranger.take(completed("a", "9"));
         tokio::time::sleep(Duration::from_secs(10)).await;
-        assert!(following.told.try_recv().is_err(), "its report is not complete yet");
+        assert!(following.queue.try_recv().is_err(), "its report is not complete yet");
         following.take(StoredEvent::Synced);
-        assert_eq!(following.told().await, Some(ToFollower::Look(sought("a"))));
+        assert_eq!(following.recv().await, Some(ToFollower::Look(sought("a"))));
         following.take(completed("a", "7"));
     };
     let (end, ()) = tokio::join!(hold, apiserver);
@@ -176,14 +176,14 @@ async fn an_apiserver_that_hangs_keeps_nothing_from_the_others_of_its_client() {
     let apiserver = async {
         let mut looks = Vec::new();
         for _ in 0..2 {
-            let Some(ToFollower::Look(look)) = well.told().await else { panic!("not asked") };
+            let Some(ToFollower::Look(look)) = well.recv().await else { panic!("not asked") };
             looks.push(look.uid.to_string());
         }
         looks.sort();
         assert_eq!(looks, ["b", "c"]);
         well.take(StoredEvent::Gone { uid: "b".into() });
         well.take(completed("c", "9"));
-        let Some(ToFollower::Correct(correction)) = well.told().await else { panic!("no correction") };
+        let Some(ToFollower::Correct(correction)) = well.recv().await else { panic!("no correction") };
         assert_eq!(
             (correction.remedy, now() - began),
             (CorrectiveAction::RemoveHead("y".into()), Duration::from_secs(5))
@@ -195,8 +195,8 @@ async fn an_apiserver_that_hangs_keeps_nothing_from_the_others_of_its_client() {
     let (a, b, c, ()) = tokio::join!(hold(&a), hold(&b), hold(&c), apiserver);
     let completed = |version: &str| HoldEnd::Over(HoldOutcome::Completed(version.into()));
     assert_eq!((a, b, c), (completed("3"), HoldEnd::Over(HoldOutcome::Deleted), completed("9")));
-    assert!(hung.told.try_recv().is_ok(), "it is asked as well");
-    assert!(joining.told.try_recv().is_err(), "its report is not complete, and has nothing of it");
+    assert!(hung.queue.try_recv().is_ok(), "it is asked as well");
+    assert!(joining.queue.try_recv().is_err(), "its report is not complete, and has nothing of it");
 }
 
 #[tokio::test(start_paused = true)]
@@ -211,9 +211,9 @@ async fn what_waits_keeps_neither_holds_nor_objects_that_have_changed() {
         assert!(matches!(objects.hold(&client, &sought, deadline, ignore).await, HoldEnd::OutOfTime(_)), "{uid}");
     }
     following.take(unfinished("a", "2", &["y"]));
-    assert!(!following.told.is_empty(), "corrections of what it was, and looks of who does not wait any more");
-    let told = tokio::time::timeout(Duration::from_secs(1), following.told()).await;
-    assert!(told.is_err(), "{told:?}");
+    assert!(!following.queue.is_empty(), "corrections of what it was, and looks of who does not wait any more");
+    let received = tokio::time::timeout(Duration::from_secs(1), following.recv()).await;
+    assert!(received.is_err(), "{received:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -80,7 +80,7 @@ pub(crate) fn people(at: &Node<'_>) -> Who {
 
 fn name<'a>(at: &Node<'a>) -> Option<&'a str> {
     let text = if at.required(
-        "so nobody could tell by what a request was let past",
+        "so the audit log could not say which rule exempted a request",
         "every bypass has a name, by which the audit log and metrics speak of it",
     ) {
         at.text()?

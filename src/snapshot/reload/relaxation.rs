@@ -18,7 +18,7 @@ use crate::{
 pub enum Relaxation {
     /// A hook is no longer there.
     Gone(Box<str>),
-    /// A hook sees less, or is heeded less.
+    /// A hook sees fewer requests, or its answer counts less.
     Narrowed(Box<str>),
     /// A bypass is new, or applies to more requests.
     Bypass(Box<str>),
@@ -30,7 +30,7 @@ impl fmt::Display for Relaxation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Gone(hook) => write!(f, "hook {hook} is gone"),
-            Self::Narrowed(hook) => write!(f, "hook {hook} sees less or is heeded less"),
+            Self::Narrowed(hook) => write!(f, "hook {hook} sees fewer requests or its answer counts less"),
             Self::Bypass(bypass) => write!(f, "bypass {bypass} applies to more requests"),
             Self::Namespace(namespace) => write!(f, "namespace {namespace} has other labels"),
         }

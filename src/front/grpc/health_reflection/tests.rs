@@ -91,7 +91,7 @@ async fn watches_are_few_on_a_connection_and_each_has_its_place() {
     let mut caller = caller().await;
     let mut watches = Vec::new();
     for _ in 0..8 {
-        let (response, mut stream) = caller.begin(WATCH).await;
+        let (response, mut stream) = caller.begin(names::HEALTH_WATCH).await;
         stream.send_data(EMPTY.into(), true).expect("sent");
         watches.push(response.await.expect("watched"));
     }

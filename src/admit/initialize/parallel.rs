@@ -1,4 +1,4 @@
-//! Ahead: initializers that say `parallel` are asked at once, about the object as it is when the first has its turn.
+//! Parallel calls: initializers that say `parallel` are asked at once, about the object as it is when the first has its turn.
 //!
 //! Each is to touch fields of its own. An answer counts when its turn comes, unless it touches fields that the answers
 //! before it have touched, or something else has acted in between: then the initializer is asked again, in order. The
@@ -11,7 +11,8 @@ use tokio::time::timeout_at;
 
 use super::act::{Answer, Failure, Turn, end_of, labels};
 use crate::{
-    admit::{Case, lookup::Lookup, now, patched::Patched},
+    admit::{case::Case, lookup::Lookup, patched::Patched},
+    clock::now,
     initialize::Initialization,
     model::{Initializer, ResourceInitializers},
     patch::TouchedFields,
@@ -25,7 +26,7 @@ type Asking<'a> = Pin<Box<dyn Future<Output = (Arc<str>, Result<Answer, Failure>
 
 /// Initializers that were asked before their turns.
 #[derive(Default)]
-pub(super) struct Ahead<'a> {
+pub(super) struct ParallelCalls<'a> {
     /// In the order of their turns, each with its answer once that is there.
     answers: VecDeque<Awaited>,
     /// Calls of initializers without an answer.
@@ -52,7 +53,7 @@ fn group<'e>(entry: &'e ResourceInitializers, way: &Initialization) -> Vec<&'e I
     if group.len() > 1 { group } else { Vec::new() }
 }
 
-impl<'a> Ahead<'a> {
+impl<'a> ParallelCalls<'a> {
     /// Asks the head and those beside it.
     pub(super) async fn ask(
         &mut self,
