@@ -183,7 +183,7 @@ async fn two_hooks_do_not_add_twice_as_much() {
     let (hook, others, gate) = among_others("Fail").await;
     let adds = |path: &str| {
         let value = "x".repeat(2 << 20);
-        HttpScript::Respond(patch(vec![json!({"op": "add", "path": path, "value": value})]))
+        HttpScript::Respond(patch(json!([{"op": "add", "path": path, "value": value}])))
     };
     others[0].set(adds("/spec/first"));
     hook.set(adds("/spec/second"));
