@@ -126,7 +126,7 @@ where
         }
         let (identity, time_left) = (object.identity(), object.time_left());
         let acting = (self.act)(object);
-        // Nobody waits for it afterwards: the failure policy has decided.
+        // Afterwards the failure policy has decided, and an answer would not count.
         let abort = self.acting.spawn(async move { timeout(time_left, acting).await.ok() });
         self.tasks.insert(abort.id(), Acting { task: number, attempt, identity, abort });
         None
