@@ -15,3 +15,4 @@ mod metrics_are_documented;
 mod patches_apply_as_in_go;
 mod proto_is_current;
 mod webhook_configurations_are_read_unchanged;
+mod what_holds_where_is_tested;
