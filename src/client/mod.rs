@@ -97,7 +97,7 @@ impl InitializerClient {
     {
         let mut pause = FIRST_PAUSE;
         while !*ending.borrow() {
-            let mut stream = Stream::new(&self, act.as_ref());
+            let mut stream = Stream::new(&self, Arc::clone(&act));
             let ended = stream.last(sidecar.clone(), &mut ending).await;
             if stream.was_attached() {
                 pause = FIRST_PAUSE;

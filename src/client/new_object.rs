@@ -94,7 +94,7 @@ impl ObjectChange {
 
     /// Names of initializers of the resource that must act behind this one.
     #[must_use]
-    pub fn add(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+    pub fn adding(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.add.extend(names.into_iter().map(Into::into));
         self
     }

@@ -51,17 +51,17 @@ mod tests {
             identity[..8].copy_from_slice(&number.to_be_bytes());
             identity
         };
-        let change = |number: usize| ObjectChange::none().add([number.to_string()]);
+        let change = |number: usize| ObjectChange::none().adding([number.to_string()]);
         let mut recent = RecentChanges::default();
         for number in 0..=MOST {
             recent.keep(identity(number), &change(number));
         }
         assert_eq!(recent.find(identity(0)), None, "the oldest has made room");
         assert_eq!(recent.find(identity(MOST)), Some(&change(MOST)));
-        let large = ObjectChange::none().add(["x".repeat(MOST_BYTES)]);
+        let large = ObjectChange::none().adding(["x".repeat(MOST_BYTES)]);
         recent.keep(identity(MOST + 1), &large);
         assert_eq!((recent.by_identity.len(), recent.bytes), (1, MOST_BYTES), "all others have made room");
-        recent.keep(identity(MOST + 2), &large.add(["y"]));
+        recent.keep(identity(MOST + 2), &large.adding(["y"]));
         assert_eq!(recent.find(identity(MOST + 2)), None, "this is more than all may take");
     }
 }

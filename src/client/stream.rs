@@ -1,6 +1,6 @@
 //! Stream of an initializer, from the claim of its name to the end.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use tokio::{
     sync::{mpsc, watch},
@@ -29,7 +29,7 @@ const QUEUE: usize = 16;
 /// One stream to one sidecar.
 pub(super) struct Stream<'a, Act> {
     client: &'a InitializerClient,
-    act: &'a Act,
+    act: Arc<Act>,
     acting: JoinSet<Option<Acted>>,
     tasks: HashMap<Id, Acting>,
     attached: bool,
@@ -48,10 +48,10 @@ struct Acting {
 
 impl<'a, Act, Answering> Stream<'a, Act>
 where
-    Act: Fn(NewObject) -> Answering,
+    Act: Fn(NewObject) -> Answering + Send + Sync + 'static,
     Answering: Future<Output = Acted> + Send + 'static,
 {
-    pub(super) fn new(client: &'a InitializerClient, act: &'a Act) -> Self {
+    pub(super) fn new(client: &'a InitializerClient, act: Arc<Act>) -> Self {
         Self { client, act, acting: JoinSet::new(), tasks: HashMap::new(), attached: false }
     }
 
@@ -125,7 +125,9 @@ where
             return None;
         }
         let (identity, time_left) = (object.identity(), object.time_left());
-        let acting = (self.act)(object);
+        let act = Arc::clone(&self.act);
+        // It is called in the task, so that a panic ends that alone.
+        let acting = async move { act(object).await };
         // Afterwards the failure policy has decided, and an answer would not count.
         let abort = self.acting.spawn(async move { timeout(time_left, acting).await.ok() });
         self.tasks.insert(abort.id(), Acting { task: number, attempt, identity, abort });

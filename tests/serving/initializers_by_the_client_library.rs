@@ -37,6 +37,7 @@ impl Process {
         let counted = Arc::clone(&asked);
         let act = move |object: NewObject| {
             counted.fetch_add(1, Ordering::Relaxed);
+            assert_ne!(object.request().uid(), "worse", "a fault before it begins");
             act(object)
         };
         let (stop, stopped) = oneshot::channel();
@@ -99,6 +100,7 @@ async fn a_refusal_is_the_processes_own_and_a_panic_is_an_error() {
         ("refused", 403, "Forbidden", "there is no room"),
         ("full", 429, "TooManyRequests", "wait"),
         ("broken", 500, "InternalError", "the initializer has failed"),
+        ("worse", 500, "InternalError", "the initializer has failed"),
     ] {
         let refusal = create(&gate, create_pod(uid, 0)).await.refusal.unwrap();
         assert_eq!((refusal.code, &*refusal.reason), (code, reason));
