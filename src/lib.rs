@@ -27,7 +27,8 @@ pub mod memory;
 pub mod offload;
 pub mod telemetry;
 pub mod tls;
-// Clients of an etcd cluster, and of a Kubernetes apiserver.
+// Clients of Gatepost, for initializers' processes; of an etcd cluster, and of a Kubernetes apiserver.
+pub mod client;
 pub mod etcd;
 pub mod kube;
 // Sources of configuration; clients of hooks.

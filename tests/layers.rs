@@ -30,7 +30,7 @@ const LAYERS: [&[&str]; 18] = [
     &["http2"],
     &["files"],
     &["clock", "memory", "offload", "tls", "telemetry"],
-    &["kube", "etcd"],
+    &["client", "kube", "etcd"],
     &["source", "hooks"],
     &["live"],
     &["admit", "replicas", "rotate", "watch"],
@@ -75,6 +75,7 @@ const DOORS: [(&str, &[&str]); 18] = [
         "tonic",
         &[
             "wire/pb/",
+            "client/",
             "etcd/",
             "front/grpc/attach.rs",
             "front/grpc/follow.rs",

@@ -74,7 +74,7 @@ build() {
     leave_out go "go is not here"
   else
     (cd examples/hooks/go && go build -o "$work/hook-go" . && go vet ./... && go test ./... >"$work/go-test.log") || fail "the Go hook does not build"
-    (cd examples/initializers/go && go build -o "$work/initializer-go" . && go vet ./...) || fail "the Go initializer does not build"
+    (cd examples/initializers/go && go build -o "$work/initializer-go" . && go vet ./... && go test ./... >"$work/go-test.log") || fail "the Go initializer does not build"
     hooks+=(go)
   fi
   if ! python3 -m venv "$work/venv" >"$work/venv.log" 2>&1; then
@@ -84,6 +84,7 @@ build() {
   else
     PYTHON="$work/venv/bin/python" examples/hooks/python/generate.sh
     (cd examples/hooks/python && "$work/venv/bin/python" -m unittest 2>"$work/unittest.log") || fail "the Python hook's test"
+    (cd examples/initializers/python && "$work/venv/bin/python" -m unittest 2>"$work/unittest.log") || fail "the Python initializer's test"
     hooks+=(python)
   fi
 }

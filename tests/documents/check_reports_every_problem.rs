@@ -489,3 +489,22 @@ fn initializers() {
     assert!(many(128).is_empty());
     assert!(many(129)[0].contains("has more than 128 initializers"), "{:#?}", many(129));
 }
+
+#[test]
+fn resources_that_cannot_be_stored_unfinished_are_refused_with_the_reason() {
+    let of = |entry: &str| problems(&format!("{HEAD}resourceInitializers: [{{stored: Label, {entry}}}]\n"));
+    let changes = |text: &str| format!("resource: pods, initializers: [{{name: a.b.c, {text}}}]");
+    let leaves = ["owners: {users: [a]}, changes: Metadata", "builtIn: {labels: {a: b}, annotations: {c: d}}"];
+    for fits in [&changes(leaves[0]), &changes(leaves[1]), "resource: configmaps, initializers: [a.b.c]"] {
+        assert_eq!(of(fits), Vec::<String>::new());
+    }
+    for (entry, says) in [
+        (&*changes("owners: {users: [a]}"), "and the spec of a stored Pod cannot be changed"),
+        (&*changes("builtIn: {env: [{name: A, value: b}]}"), "and the spec of a stored Pod cannot be changed"),
+        ("resource: nodes, initializers: []", "must be seen"),
+        ("apiGroup: authorization.k8s.io, resource: subjectaccessreviews, initializers: []", "marks objects that are"),
+    ] {
+        let found = of(entry);
+        assert!(found.len() == 1 && found[0].contains(says), "{entry}: {found:#?}");
+    }
+}

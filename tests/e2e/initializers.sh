@@ -67,6 +67,8 @@ initializers() {
     'Warning: initializer "down.e2e.gatepost.dev"' prepared open '"also": "down"'
   prints "$name: the others have acted" "$digest" looks open
 
+  refuses "$name: a name that is there is taken" 'already exists' prepared three
+  charged
   refuses "$name: one refuses a Pod, in its own words" 'no digest is known of image "registry.example/other:1"' \
     prepared rejected '' registry.example/other:1
   refuses "$name: by its own code and reason" 'Error from server (Forbidden)' prepared rejected '' registry.example/other:1
@@ -135,4 +137,22 @@ says_unattended() {
 # finished: every line of the watch has the container, the digest and the variable.
 finished() {
   ! grep -vE "^[a-z-]+ main proxy $digest registry.example/proxy@[a-z0-9:]+ NAMESPACE\$" "$work/watching.out"
+}
+
+# charged: the apiserver charges a Pod once, when all initializers have acted. Its quota controller is not here, so the status
+# of the quota is written by hand.
+charged() {
+  in_e2e create quota cpu --hard=requests.cpu=250m >"$work/said" 2>&1 || broken "a quota"
+  in_e2e patch resourcequota cpu --subresource=status --type merge \
+    --patch '{"status": {"hard": {"requests.cpu": "250m"}, "used": {"requests.cpu": "0"}}}' >"$work/said" 2>&1 || broken "a quota"
+  eventually "$name: a quota is in force" asks_for_cpu
+  allows "$name: quota: a Pod is charged for what initializers have added" prepared charged '"also": "cpu"'
+  prints "$name: quota: once" '200m' in_e2e get resourcequota cpu -o jsonpath='{.status.used.requests\.cpu}'
+  refuses "$name: quota: and refused for it" 'exceeded quota' prepared over '"also": "cpu"'
+  in_e2e delete resourcequota cpu >"$work/said" 2>&1 || broken "deleting the quota"
+  eventually "$name: the quota is gone" prepared unlimited '' '' '' --dry-run=server
+}
+
+asks_for_cpu() {
+  ! prepared limited '' '' '' --dry-run=server >"$work/limited" 2>&1 && grep -q 'must specify requests.cpu' "$work/limited"
 }

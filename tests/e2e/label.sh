@@ -97,6 +97,11 @@ labelled() {
   check "$name: this replica leads" look leads_labelled
 
   eventually "$name: new objects are marked, and kubectl says so" says_pending
+  # Nobody else is here to write the status of a quota.
+  in_e2e create quota widgets --hard=count/widgets.e2e.gatepost.dev=100 >"$work/said" 2>&1 || broken "a quota"
+  in_e2e patch resourcequota widgets --subresource=status --type merge --patch \
+    '{"status": {"hard": {"count/widgets.e2e.gatepost.dev": "100"}, "used": {"count/widgets.e2e.gatepost.dev": "0"}}}' \
+    >"$work/said" 2>&1 || broken "a quota"
 
   # Each object that such a watch sees has to be finished: a proxy makes such a watch of a client's.
   start watching "$BIN/kubectl" --kubeconfig "$work/cluster/kubeconfig" --namespace e2e get widgets --selector "made=here,!$pending" --watch \
@@ -136,6 +141,7 @@ labelled() {
   kubectl delete --filename "$work/label-mutating.yaml" --filename "$work/label-validating.yaml" --filename "$work/label-policy.yaml" >"$work/said" 2>&1 || broken "unregistering Gatepost"
   check "$name: gatepost ends well when asked to" stop labelled
   kubectl delete admissioncontrolconfiguration label >"$work/said" 2>&1 || broken "deleting the configuration"
+  in_e2e delete resourcequota widgets >"$work/said" 2>&1 || broken "deleting the quota"
   in_e2e delete widgets,configmaps --selector made=here >"$work/said" 2>&1 || broken "deleting the objects"
 }
 
@@ -215,7 +221,10 @@ tampered() {
   refuses "$name: who makes an object does not mark it" 'set by Gatepost alone' widget faked "\"$pending\": \"1\""
   refuses "$name: nor one that is not sent to Gatepost: by the policy" 'set by Gatepost alone' in_e2e create --as bob --filename - <<<"{\"apiVersion\": \"v1\", \"kind\": \"Secret\", \"metadata\": {\"name\": \"faked\", \"labels\": {\"$pending\": \"1\"}}}"
   refuses "$name: nor a finished one" 'set by Gatepost alone' in_e2e label --as bob widget probe "$pending=1"
+  local charged
+  charged="$(widgets_charged)"
   prints "$name: a Widget waits for its owner" 'init pending ' widget waits '"also": "waits"'
+  check "$name: quota has counted it already" eval '(($(widgets_charged) == charged + 1))'
   check "$name: whose turn comes" look turn_of waits waits
   refuses "$name: bob does not clear the label" 'permission to' in_e2e label --as bob widget waits "$pending-"
   refuses "$name: nor the annotation" 'permission to' in_e2e annotate --as bob widget waits init.gatepost.dev/state-
@@ -225,12 +234,15 @@ tampered() {
   check "$name: they are restored" marked widget waits
   refuses "$name: the owner does not complete it without the label" 'is removed in the update that says Completed' completes_waits '"1"'
   check "$name: the owner completes it" completes_waits null
+  check "$name: quota counts it once" eval '(($(widgets_charged) == charged + 1))'
   check "$name: it is seen" not marked widget waits
   prints "$name: with what was made of it" waits in_e2e get widgets --selector team=e2e -o name
   check "$name: who wants it gone does not wait" widget leaves '"also": "waits"'
   check "$name: as bob" in_e2e delete --as bob widget leaves
   in_e2e delete widget waits >"$work/said" 2>&1 || broken "deleting waits"
 }
+
+widgets_charged() { in_e2e get resourcequota widgets -o jsonpath='{.status.used.count/widgets\.e2e\.gatepost\.dev}'; }
 
 # As `kubectl replace` of what somebody has in a file.
 replaced_by_admin() {

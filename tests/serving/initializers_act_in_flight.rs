@@ -207,6 +207,15 @@ async fn a_mirror_pod_passes_where_a_kubelet_says_so_and_nobody_else() {
 }
 
 #[tokio::test]
+async fn an_object_that_is_not_complete_yet_is_completed_before_it_is_validated() {
+    let added = "  - {name: main.example.com, builtIn: {containers: [{name: main, image: app}]}}\n";
+    let request = with_object(create_pod("u", 0), |object| object["spec"] = json!({}));
+    let arrived = request.object.clone().unwrap().raw.unwrap();
+    let verdict = ask(&configured(added, ""), Phase::Mutate, request).await;
+    assert_eq!(object(&verdict, arrived)["spec"]["containers"], json!([{"name": "main", "image": "app"}]));
+}
+
+#[tokio::test]
 async fn what_cannot_be_initialized_is_passed_over_or_not_created() {
     let env = |policy: &str| {
         format!(

@@ -40,7 +40,7 @@ use crate::{
     },
 };
 
-const TOKEN: &str = "open sesame";
+pub(crate) const TOKEN: &str = "open sesame";
 
 pub(crate) fn configured(initializers: &str) -> Arc<Gate> {
     let digest: String = Sha256::digest(TOKEN).iter().map(|byte| format!("{byte:02x}")).collect();
@@ -62,13 +62,13 @@ metadata: {{name: shop, labels: {{team: red}}}}
     gate(&yaml.replace("@TOKEN", &format!("attach: {{tokenSha256: ['{digest}']}}")), Reasons::First)
 }
 
-async fn serving(gate: &Arc<Gate>) -> Sidecar {
+pub(crate) async fn serving(gate: &Arc<Gate>) -> Sidecar {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     before(Arc::clone(gate), FrontLimits::default(), address, Bound::Tcp(listener))
 }
 
-async fn create(gate: &Gate, request: AdmissionRequest) -> Verdict {
+pub(crate) async fn create(gate: &Gate, request: AdmissionRequest) -> Verdict {
     let review = view(Rope::new([message(request)])).unwrap();
     decide(gate, &review, &Caller { phase: Phase::Mutate, ..caller(LONG) }).await
 }

@@ -33,6 +33,7 @@ mod https_front;
 mod initializers_act_in_flight;
 mod initializers_attach;
 mod initializers_behind_the_front;
+mod initializers_by_the_client_library;
 mod match_conditions_decide_who_is_asked;
 mod mutating_calls_ahead_of_their_turn;
 mod mutating_hooks_are_managed_alike;

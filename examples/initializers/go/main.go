@@ -1,33 +1,33 @@
-// An initializer in Go: new Pods get their images by digest. stream.go is what every initializer needs.
+// An initializer in Go: new Pods get their images by digest. The package initializer is what every one needs.
 //
 //	TOKEN=… go run . -ca ca.crt registry.example/app:1=registry.example/app@sha256:…
 package main
 
 import (
-	"encoding/json"
+	"context"
 	"flag"
 	"fmt"
 	"log"
 	"os"
+	"os/signal"
 	"strings"
-	"time"
+	"syscall"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
-	v1 "example.com/pinned-images/gen/gatepostv1"
+	"example.com/digest-initializer/initializer"
 )
 
-// pin is the policy: a JSON Patch of the object, or an error where it is not to be created. An image that has its
-// digest stays, as a task may come twice.
-func pin(images map[string]string, task *v1.InitializerTask) ([]byte, error) {
+// pin is the policy. An image that has its digest stays, as an object may come twice.
+func pin(images map[string]string, object *initializer.Object) (change initializer.Change, err error) {
 	type containers []struct{ Image string }
 	var pod struct {
 		Spec struct{ InitContainers, Containers containers }
 	}
-	if err := json.Unmarshal(task.GetReview().GetRequest().GetObject().GetRaw(), &pod); err != nil {
-		return nil, err
+	if err := object.Read(&pod); err != nil {
+		return change, err
 	}
 	patch := []map[string]string{}
 	for field, all := range map[string]containers{
@@ -39,11 +39,11 @@ func pin(images map[string]string, task *v1.InitializerTask) ([]byte, error) {
 				path := fmt.Sprintf("/spec/%s/%d/image", field, at)
 				patch = append(patch, map[string]string{"op": "replace", "path": path, "value": digest})
 			} else if !strings.Contains(container.Image, "@") {
-				return nil, fmt.Errorf("no digest is known of image %q", container.Image)
+				return change, fmt.Errorf("no digest is known of image %q", container.Image)
 			}
 		}
 	}
-	return json.Marshal(patch)
+	return initializer.Change{Patch: patch}, nil
 }
 
 func main() {
@@ -55,22 +55,21 @@ func main() {
 		image, digest, _ := strings.Cut(entry, "=")
 		images[image] = digest
 	}
-	security := insecure.NewCredentials()
+	security, err := insecure.NewCredentials(), error(nil)
 	if *ca != "" {
-		var err error
-		if security, err = credentials.NewClientTLSFromFile(*ca, ""); err != nil {
-			log.Fatal(err)
-		}
+		security, err = credentials.NewClientTLSFromFile(*ca, "")
+	}
+	if err != nil {
+		log.Fatal(err)
 	}
 	connection, err := grpc.NewClient(*to, grpc.WithTransportCredentials(security))
 	if err != nil {
 		log.Fatal(err)
 	}
-	claim := &v1.Claim{Name: *name, Token: os.Getenv("TOKEN")}
-	for ; ; time.Sleep(time.Second) {
-		err := attach(v1.NewInitializersClient(connection), claim, func(task *v1.InitializerTask) ([]byte, error) {
-			return pin(images, task)
-		})
-		log.Print(err)
-	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	client := initializer.Client{Name: *name, Token: os.Getenv("TOKEN")}
+	client.Run(ctx, func(_ context.Context, object *initializer.Object) (initializer.Change, error) {
+		return pin(images, object)
+	}, connection)
 }

@@ -3,15 +3,21 @@
 mod controller;
 mod create;
 mod find;
+mod freshness;
 mod hidden;
 mod json_form;
 mod late_head;
 mod lifecycle;
+mod marks;
+mod object_head;
 mod order;
 mod quota;
 mod read_repair;
 mod read_requests;
+mod rotation;
+mod timed_out;
 mod transition;
+mod validation;
 mod visibility;
 mod watch;
 
@@ -22,19 +28,25 @@ use serde_json::Value;
 use super::run::{Outcome, Table, equal};
 
 /// Every file of the folder.
-pub(crate) const TABLES: [Table; 14] = [
+pub(crate) const TABLES: [Table; 20] = [
     Table { file: "initializers/controller.json", case: Some(controller::case) },
     Table { file: "initializers/create.json", case: Some(create::case) },
     Table { file: "initializers/find.json", case: Some(find::case) },
+    Table { file: "initializers/freshness.json", case: Some(freshness::case) },
     Table { file: "initializers/hidden.json", case: Some(hidden::case) },
     Table { file: "initializers/json_form.json", case: Some(json_form::case) },
     Table { file: "initializers/late_head.json", case: Some(late_head::case) },
     Table { file: "initializers/lifecycle.json", case: Some(lifecycle::case) },
+    Table { file: "initializers/marks.json", case: Some(marks::case) },
+    Table { file: "initializers/object_head.json", case: Some(object_head::case) },
     Table { file: "initializers/order.json", case: Some(order::case) },
     Table { file: "initializers/quota.json", case: Some(quota::case) },
     Table { file: "initializers/read_repair.json", case: Some(read_repair::case) },
     Table { file: "initializers/read_requests.json", case: Some(read_requests::case) },
+    Table { file: "initializers/rotation.json", case: Some(rotation::case) },
+    Table { file: "initializers/timed_out.json", case: Some(timed_out::case) },
     Table { file: "initializers/transition.json", case: Some(transition::case) },
+    Table { file: "initializers/validation.json", case: Some(validation::case) },
     Table { file: "initializers/visibility.json", case: Some(visibility::case) },
     Table { file: "initializers/watch.json", case: Some(watch::case) },
 ];
