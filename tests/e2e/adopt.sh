@@ -155,7 +155,7 @@ keep_adopted() {
   mkdir -p "$RESULTS/raw"
   cp "$work/adopt.events" "$RESULTS/raw/events.csv"
   cp "$work/adopt.changes" "$RESULTS/raw/changes.txt"
-  sed -n 's/^  //; /^at_s,/,$p' "$work/adopt.found" >"$RESULTS/raw/phases.csv"
+  sed -n "s|^  ||; /^at_s,/,\$p" "$work/adopt.found" >"$RESULTS/raw/phases.csv"
   cp "$work/adopt.found" "$RESULTS/found.txt"
 }
 
@@ -206,6 +206,7 @@ adopting() {
   unregistered
   for n in b a; do restarted "adopt-$n"; done
   check "adopt: the others stayed taken throughout" carries validating move-third
+  in_time 60 "adopt: and the one that was left is taken by a replica that knows nothing of the fight" carry_all
 
   event "given back"
   check "adopt: everything is given back" release --all

@@ -65,7 +65,7 @@ buried() {
 struck() {
   local name
   check "adopt: $2 is killed at: $1" has_killed "$1"
-  sed 's/^/        /' "$work/said"
+  sed -n 's/^.* of .* writes: killed/        &/p' "$work/said"
   event "kill $2: $1 (begins again)"
   while read -r name; do
     case "$name" in
@@ -93,6 +93,7 @@ kill_round() {
   # Taken as for the first time.
   in_time 60 "adopt: round $1: nothing holds the registration" unguarded validating
   in_time 60 "adopt: round $1: a replica writes" led
+  event "round $1 begins"
 
   event "kill ${victim[0]}: announce"
   arm take take "${victim[1]}" "${adopt_all[@]}"
