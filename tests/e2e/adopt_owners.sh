@@ -53,7 +53,8 @@ begin_changing() {
   sed -e "s|@HOOKS@|$here|" -e "s|@CA@|$(base64 -w0 "$work/ca.crt")|" config/adopt.yaml >"$work/owned-changing.yaml"
   printf '[{"url": "https://%s/json/changing-here", "caBundle": "%s"}, {"url": "https://%s/json/changing-there", "caBundle": "%s"}]' \
     "$here" "$(base64 -w0 "$work/ca.crt")" "$there" "$(base64 -w0 "$work/plain/tls.crt")" >"$work/changing-ends"
-  kubectl apply -f "$work/owned-changing.yaml" >"$work/said" 2>&1 || broken "registering the hook that is changed"
+  echo '{apiVersion: v1, kind: Namespace, metadata: {name: changes, labels: {team: changers}}}' >"$work/changes-namespace.yaml"
+  kubectl apply -f "$work/changes-namespace.yaml" -f "$work/owned-changing.yaml" >"$work/said" 2>&1 || broken "registering the hook that is changed"
 }
 
 # owners_change CHANGE [FLAGS]: it is made, and has to be in force within the freshness bound; says after how long it was.

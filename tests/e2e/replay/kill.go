@@ -28,9 +28,8 @@ func kill(server *server, step, victim, pids string, configurations []string) er
 	if len(configurations) == 0 {
 		return errors.New("kill: which configurations?")
 	}
-	w, first := watch(server), map[string]standing{}
-	// Something announced may be left from before.
-	quiet := map[string]bool{}
+	w := watch(server)
+	seen := steps{step: step, first: map[string]standing{}, quiet: map[string]bool{}}
 	armed := false
 	until := time.After(patience)
 	for {
@@ -45,23 +44,8 @@ func kill(server *server, step, victim, pids string, configurations []string) er
 			all := w.of(configuration)
 			there += min(1, len(all))
 			for name, one := range all {
-				before, known := first[name]
-				if !known {
-					first[name] = one
-					before = one
-				}
-				announced := w.announced[idOf(name)]
-				quiet[name] = quiet[name] || !announced && w.led
-				switch {
-				case step == "announce" && announced && quiet[name] && !one.carries,
-					step == "take" && one.carries && !before.carries,
-					step == "change" && one.client != before.client,
-					step == "drop" && !one.carries && before.carries:
+				if seen.reached(name, one, w.led, w.announced[idOf(name)]) {
 					reached = name
-				}
-				// It may be dropped later than it is taken.
-				if step == "drop" && one.carries {
-					first[name] = one
 				}
 			}
 		}
@@ -77,6 +61,38 @@ func kill(server *server, step, victim, pids string, configurations []string) er
 			return killNow(step, victim, reached, holder, pids)
 		}
 	}
+}
+
+// steps is what one webhook after another has been seen at.
+type steps struct {
+	step  string
+	first map[string]standing
+	// quiet is what has been seen without an announcement: one may be left from before.
+	quiet map[string]bool
+}
+
+// reached: is this webhook seen at the step, as it stands now?
+func (s *steps) reached(name string, now standing, led, announced bool) bool {
+	before, known := s.first[name]
+	if !known {
+		s.first[name], before = now, now
+	}
+	s.quiet[name] = s.quiet[name] || led && !announced
+	switch s.step {
+	case "announce":
+		return announced && s.quiet[name] && !now.carries
+	case "take":
+		return now.carries && !before.carries
+	case "change":
+		return now.client != before.client
+	case "drop":
+		if now.carries {
+			// It may be taken after the watch has begun.
+			s.first[name] = now
+		}
+		return !now.carries && before.carries
+	}
+	return false
 }
 
 func killNow(step, victim, reached, holder, pids string) error {
