@@ -42,7 +42,7 @@ func TestAnOverlapIsOfThePhaseInWhichItBegan(t *testing.T) {
 
 func TestALongOverlapIsAFaultWhereNobodyWasKilled(t *testing.T) {
 	for name, fault := range map[string]bool{"taken": true, "kill leader": false} {
-		found := overlapping(t, name, 20, 75)
+		found := overlapping(t, name, 10, 85)
 		if err := found.told(); (err != nil) != fault {
 			t.Errorf("%s: %v", name, err)
 		}
