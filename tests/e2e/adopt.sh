@@ -1,10 +1,12 @@
-# Three webhooks whose owners go on writing them (one applies them every second, one replaces its own every two, one changes
-# its authority every three) are taken over where they stand, fought over, and given back, by two replicas of which each is
-# killed at every step (as are the owners), under a stream of writes: each write has to be judged by each webhook. A mutating
-# one as well. Then what cannot be taken, a condition written by hand, and the way out without a replica.
+# Webhooks whose owners go on writing them (adopt_owners.sh: one applies, one updates every two seconds, one has its hook
+# change certificates, one is mutating) are taken over where they stand, changed, fought over, and given back, by two
+# replicas, under a stream of writes: each write has to be judged by each webhook. Once with everybody alive, and then with
+# somebody killed at each step (adopt_kills.sh). Then what cannot be taken, a condition written by hand, and the way out
+# without a replica.
 #
-# ADOPT_RATE says how many writes a second stream in, and ADOPT_ROUNDS how often everything is given back and taken again
-# with the replica that writes, and the owners, killed later and later in between.
+# ADOPT_RATE says how many writes a second stream in (200; judged is what was reached), ADOPT_ROUNDS how many rounds with
+# kills there are (1; 3 have each victim at each step), ADOPT_FIRST with which row of the table they begin, and RESULTS names
+# a folder for what was found.
 
 # begin_adopting NAME: a replica with the rights of deploy/kubernetes and no others.
 begin_adopting() {
@@ -15,6 +17,7 @@ begin_adopting() {
   front="$(told "$1" 'listening tcp (.*)')"
   admin="$(told "$1" 'listening admin (.*)')"
   adopt_admin[$1]="$admin"
+  echo "${process[$1]}" >"$work/pids/replica-$1"
   eventually "adopt: $1 is ready" curl -fsS "http://$admin/readyz"
 }
 
@@ -34,9 +37,6 @@ unguarded() { ! registration_guarded "$@"; }
 
 gone() { ! kubectl get "$1webhookconfigurations" gatepost; }
 
-# leader: the replica that writes.
-leader() { kubectl --namespace gatepost get lease gatepost-adopt -o jsonpath='{.spec.holderIdentity}' | cut -d/ -f1; }
-
 # overlap REPLICA: the longest time in which it and kube-apiserver may both have called one webhook, in seconds.
 overlap() { curl -fsS "http://${adopt_admin[$1]}/metrics" | awk '/^gatepost_adoption_overlap_longest_seconds / { print $2 }'; }
 
@@ -47,103 +47,10 @@ short_overlap() {
   awk -v "s=$seconds" 'BEGIN { exit !(s > 0 && s < 5) }'
 }
 
-# owned NAME: what the trial's config/move.yaml says of that one alone.
-owned() { awk -v RS='---\n' -v "name=name: $1\n" 'index($0, name)' "$work/move.yaml"; }
-
-# A mutating one, which its owner leaves alone.
-begin_mutating() {
-  owned move-first | sed 's/Validating/Mutating/; s/move-first/adopt-mutating/g; s/CREATE, UPDATE, DELETE/CREATE/' >"$work/owned-mutating.yaml"
-  kubectl apply -f "$work/owned-mutating.yaml" >"$work/said" 2>&1 || broken "registering the mutating hook"
-}
-
-# mutated_all: every config map that was made was shown to it.
-mutated_all() {
-  sed -n 's/.*"write":"\(CREATE [^"]*\)".*"code":201.*/\1/p' "$work/adopt.writes" | sort >"$work/adopt.created"
-  sed -n 's/^adopt-mutating \(CREATE .*\)/\1/p' "$work/judged" | sort -u >"$work/adopt.mutated"
-  [[ -s "$work/adopt.created" ]] && [[ -z "$(comm -23 "$work/adopt.created" "$work/adopt.mutated" | tee /dev/stderr | head -n 5)" ]]
-}
-
-# The owners, each in a loop, until the file of that name is gone.
-owner_applies() {
-  while [[ -e "$work/owners" ]]; do
-    kubectl apply --server-side --field-manager owner --force-conflicts -f "$work/owned-first.yaml" >>"$work/owners.log" 2>&1 || true
-    sleep 1
-  done
-}
-
-owner_replaces() {
-  while [[ -e "$work/owners" ]]; do
-    [[ ! -e "$work/replacing" ]] || kubectl replace -f "$work/owned-plain.yaml" >>"$work/owners.log" 2>&1 || true
-    sleep 2
-  done
-}
-
-owner_rotates() {
-  local one other now
-  one="$(base64 -w0 "$work/ca.crt")"
-  other="$(cat "$work/ca.crt" "$work/other-ca.crt" | base64 -w0)"
-  while [[ -e "$work/owners" ]]; do
-    now="$other" other="$one" one="$now"
-    kubectl patch validatingwebhookconfiguration move-third --type json \
-      -p "[{\"op\": \"replace\", \"path\": \"/webhooks/0/clientConfig/caBundle\", \"value\": \"$now\"}]" >>"$work/owners.log" 2>&1 || true
-    sleep 3
-  done
-}
-
-begin_owners() {
-  owned move-first | sed 's/^kubectl.*//' >"$work/owned-first.yaml"
-  owned move-plain >"$work/owned-plain.yaml"
-  : >"$work/owners"
-  owner_applies &
-  process[owner-first]=$!
-  owner_replaces &
-  process[owner-plain]=$!
-  owner_rotates &
-  process[owner-third]=$!
-}
-
-# kill_owners: in the middle of whatever they do.
-kill_owners() {
-  local owner
-  for owner in owner-first owner-plain owner-third; do killed "$owner"; done
-}
-
 # ended_well PROCESS: the command of a round has ended well.
 ended_well() { wait "$1" || { cat "$work/round.log"; return 1; }; }
 
-# round SECONDS: everything is given back, and the replica that writes is killed so long after that was asked for; then
-# everything is taken again, and so it goes again, and so do the owners.
-round() {
-  local commanded victim
-  event "round: giving back, killed after $1 s"
-  release --all --timeout 2m >"$work/round.log" 2>&1 &
-  commanded=$!
-  sleep "$1"
-  victim="$(leader)"
-  killed "$victim"
-  begin_adopting "$victim" "$front"
-  check "adopt: everything is given back although $victim was killed after $1 s" ended_well "$commanded"
-  check "adopt: which is so" carries_not validating move-third
-  event "round: taking over, killed after $1 s"
-  adopt move-first move-third mutating/adopt-mutating --timeout 3m >"$work/round.log" 2>&1 &
-  commanded=$!
-  sleep "$1"
-  victim="$(leader)"
-  killed "$victim"
-  kill_owners
-  begin_adopting "$victim" "$front"
-  begin_owners
-  check "adopt: everything is taken again although $victim was killed after $1 s" ended_well "$commanded"
-  check "adopt: which is so, too" carries validating move-third
-}
-
-end_owners() {
-  rm -f "$work/owners" "$work/replacing"
-  wait "${process[owner-first]}" "${process[owner-plain]}" "${process[owner-third]}" || true
-  unset "process[owner-first]" "process[owner-plain]" "process[owner-third]"
-}
-
-# in_log NAME TEXT: that replica has said so.
+# adopt_log NAME TEXT: that replica has said so.
 adopt_log() { grep -qF -- "$2" "$work/$1.log"; }
 
 either_log() { adopt_log adopt-a "$1" || adopt_log adopt-b "$1"; }
@@ -184,7 +91,7 @@ unregistered() {
   eventually "adopt: and so does the mutating one" gone mutating
   kubectl apply -f "$work/adopt-registration.yaml" >"$work/said" 2>&1 || broken "registering Gatepost"
   event "registered again"
-  check "adopt: what is wanted is taken again" adopt move-first move-third mutating/adopt-mutating
+  check "adopt: what is wanted is taken again" adopt move-first move-third adopt-changing mutating/adopt-mutating
 }
 
 # hostile NAME WEBHOOK CONDITIONS RESOURCE: one more configuration, with a webhook that cannot be taken as it is.
@@ -219,13 +126,49 @@ not_taken() {
   kubectl delete clusterrolebinding adopt-asks >/dev/null 2>&1 || true
 }
 
+# each_has_event REASON [TEXT]: so has each configuration, with such a message.
+each_has_event() {
+  local one
+  kubectl get events --namespace default \
+    -o jsonpath='{range .items[*]}{.reason} {.involvedObject.kind}/{.involvedObject.name} {.message}{"\n"}{end}' |
+    sed 's| ValidatingWebhookConfiguration/| |; s| MutatingWebhookConfiguration/| mutating/|' >"$work/adopt.each"
+  for one in "${adopt_all[@]}"; do grep -q "^$1 $one ${2:-}" "$work/adopt.each" || { echo "none of $one"; return 1; }; done
+}
+
+# owners_changes: what an owner changes is in force in time, also where the webhook is taken over meanwhile.
+owners_changes() {
+  local change
+  for change in url rules failure-policy failure-policy-back added; do owners_change "$change"; done
+  in_time 30 "adopt: the webhook that was added is taken as well" both_carry adopt-changing
+  owners_change removed
+}
+
+# restarted REPLICA: it ends well and starts again.
+restarted() {
+  event "$1 restarts"
+  check "adopt: $1 ends well when asked to" stop "$1"
+  begin_adopting "$1" "$front"
+}
+
+# keep_adopted: for a folder of loadtest/results.
+keep_adopted() {
+  mkdir -p "$RESULTS/raw"
+  cp "$work/adopt.events" "$RESULTS/raw/events.csv"
+  cp "$work/adopt.changes" "$RESULTS/raw/changes.txt"
+  sed -n "s|^  ||; /^at_s,/,\$p" "$work/adopt.found" >"$RESULTS/raw/phases.csv"
+  cp "$work/adopt.found" "$RESULTS/found.txt"
+}
+
 adopting() {
   local streaming streamed_since front admin n
   local -A adopt_admin
   echo "======== adopt: webhooks that others own are taken over and given back"
   begin_path
+  mkdir -p "$work/pids"
   begin_movers
+  begin_third
   begin_mutating
+  begin_changing
   prepare_adopting
   begin_adopting adopt-a 127.0.0.1:0
   prints "adopt: the plan says what the registration lacks" 'there is none in this cluster' adopt --plan
@@ -233,25 +176,27 @@ adopting() {
   prints "adopt: the plan says what can be taken" 'can be taken      validating/move-third/move-third.e2e.gatepost.dev' adopt --plan
   begin_adopting adopt-b "$front"
   begin_owners
-  begin_stream adopt "${ADOPT_RATE:-50}"
-  eventually "adopt: the webhooks judge, called by kube-apiserver itself" judged_by move-first move-plain move-third
+  # Replicas that cannot read the configuration for 5 s refuse everything: the machine is not to be asked for more than it gives.
+  begin_stream adopt "${ADOPT_RATE:-200}" -workers 16 -mutating
+  eventually "adopt: the webhooks judge, called by kube-apiserver itself" judged_by adopt-mutating move-first move-plain move-third
 
   event "taken over"
-  check "adopt: all three are taken over, and the mutating one" adopt move-first move-plain move-third mutating/adopt-mutating
-  for hook in first plain third; do check "adopt: move-$hook carries the condition" carries validating "move-$hook"; done
-  check "adopt: and so does the mutating one" carries mutating adopt-mutating
-  prints "adopt: the plan says so" '4 taken' adopt --plan
+  check "adopt: all of them are taken over" adopt "${adopt_all[@]}" --timeout 2m
+  for hook in "${adopt_all[@]}"; do check "adopt: $hook carries the condition" carries_as "$hook"; done
+  prints "adopt: the plan says so" '5 taken' adopt --plan
   prints "adopt: and so does gatepost status" 'taken         validating/move-first/move-first.e2e.gatepost.dev' \
     "$gatepost" status --source kubernetes --kubeconfig "$work/cluster/kubeconfig"
   check "adopt: the audit log has it" grep -q '"adoption":"taken"' "$work/adopt-a.jsonl" "$work/adopt-b.jsonl"
-  prints "adopt: and so have Events" WebhookTakenOver kubectl get events --namespace default
-  # Long enough for the owners to write several times.
-  sleep 6
-  check "adopt: what is applied and patched by its owner keeps the condition" carries validating move-first
-  check "adopt: and so does what is rotated" carries validating move-third
+  eventually "adopt: and each has an Event" each_has_event WebhookTakenOver
+
+  event "changed"
+  n="$(certificates_served)"
+  owners_changes
+  in_time 30 "adopt: the rotating hook has got another certificate meanwhile" rotated_since "$n"
+  check "adopt: whatever their owners have written, all keep the condition" carry_all
 
   event "fought over"
-  : >"$work/replacing"
+  echo always >"$work/replacing"
   eventually "adopt: what is replaced again and again is left to the apiserver" either_log 'its owner replaced the configuration'
   rm -f "$work/replacing"
   check "adopt: the others stay taken" carries validating move-first
@@ -259,31 +204,24 @@ adopting() {
   prints "adopt: and no replica has left out what kube-apiserver does not call" 'gatepost_adopted_webhooks_uncalled 0' \
     curl -fsS "http://$admin/metrics"
   unregistered
-
-  event "adopt-b is killed"
-  killed adopt-b
-  sleep 2
-  event "adopt-b starts again"
-  begin_adopting adopt-b "$front"
-  event "adopt-a is killed"
-  killed adopt-a
-  sleep 1
-  begin_adopting adopt-a "$front"
-  event "adopt-a starts again"
-  # A replica that is killed counts as alive for half a minute.
-  sleep 20
+  for n in b a; do restarted "adopt-$n"; done
   check "adopt: the others stayed taken throughout" carries validating move-third
-  for ((n = 0; n < ${ADOPT_ROUNDS:-2}; n++)); do round "$n.7"; done
+  in_time 60 "adopt: and the one that was left is taken by a replica that knows nothing of the fight" carry_all
 
   event "given back"
   check "adopt: everything is given back" release --all
-  for hook in first plain third; do check "adopt: move-$hook carries no condition" carries_not validating "move-$hook"; done
+  check "adopt: nothing carries the condition" carry_none
+  check "adopt: the audit log has that, too" grep -q '"adoption":"given_back"' "$work/adopt-a.jsonl" "$work/adopt-b.jsonl"
+  eventually "adopt: and each has an Event that says why" each_has_event WebhookGivenBack '.*released'
+  kill_rounds
+
+  event "over"
   sleep 6
   end_owners
-  check "adopt: the mutating one is called by kube-apiserver again" carries_not mutating adopt-mutating
-  end_stream -killed
-  check "adopt: the mutating one was called for every object that was made" mutated_all
-  check "adopt: the audit log has that, too" grep -q '"adoption":"given_back"' "$work/adopt-a.jsonl" "$work/adopt-b.jsonl"
+  end_stream -killed -events "$work/adopt.events"
+  sed -n '2,$s/^/      /p' "$work/adopt.found"
+  echo "        ${ADOPT_RATE:-200} writes a second were asked for; $(certificates_served) certificates were served"
+  [[ -z "${RESULTS:-}" ]] || keep_adopted
   grep -h '^gatepost_adopt' <(curl -fsS "http://$admin/metrics") | sed 's/^/        /'
 
   eventually "adopt: the registration is held no longer" unguarded validating
@@ -292,10 +230,10 @@ adopting() {
   narrowed
   by_hand
   alone
-  kubectl delete -f "$work/adopt-registration.yaml" -f "$work/move.yaml" -f "$work/owned-mutating.yaml" >"$work/said" 2>&1 || broken "unregistering"
+  kubectl delete -f "$work/adopt-registration.yaml" -f "$work/move.yaml" -f "$work/owned-mutating.yaml" -f "$work/owned-changing.yaml" >"$work/said" 2>&1 || broken "unregistering"
   # The next part is to have no more rights than it grants itself.
   kubectl delete clusterrolebinding gatepost-adopt gatepost-source >"$work/said" 2>&1 || broken "taking the rights away"
-  stop move-first && stop move-plain || broken "the hooks"
+  stop move-first && stop move-plain && stop move-third || broken "the hooks"
 }
 
 # exempt: what Gatepost asks no hook about stays with the apiserver, although the webhook is taken over.

@@ -7,12 +7,12 @@
 
 chapter=beside-an-apiserver
 
-# begin_stream NAME RATE: writes from now on.
+# begin_stream NAME RATE [FLAGS]: writes from now on.
 begin_stream() {
   streaming="$1"
   : >"$work/judged"
   : >"$work/$streaming.events"
-  start stream "$work/replay-program" stream -cluster "$work/cluster" -rate "$2" -out "$work/$streaming.writes"
+  start stream "$work/replay-program" stream -cluster "$work/cluster" -rate "$2" "${@:3}" -out "$work/$streaming.writes"
   streamed_since="$(now_ms)"
   eventually "$streaming: writes stream" test -s "$work/$streaming.writes"
 }
@@ -20,7 +20,7 @@ begin_stream() {
 # event WORDS: for whoever looks at the writes of that moment.
 event() { echo "$(($(now_ms) - streamed_since)),$*" >>"$work/$streaming.events"; }
 
-# end_stream [-once]: and says what became of all of them.
+# end_stream [FLAGS]: and says what became of all of them.
 end_stream() {
   check "$streaming: the stream of writes ends" stop stream
   check "$streaming: every write came to what it should, judged by every hook" \

@@ -42,6 +42,8 @@ source ./manifests.sh
 source ./mutating.sh
 source ./initializers.sh
 source ./conditions.sh
+source ./adopt_owners.sh
+source ./adopt_kills.sh
 source ./adopt.sh
 source ./in_cluster.sh
 source ./stored.sh

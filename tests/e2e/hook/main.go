@@ -1,6 +1,6 @@
 // Hook is an admission webhook as most are, net/http behind TLS, that answers what the object under review asks for.
 //
-//	hook -cert FILE -key FILE [-listen 127.0.0.1:0] [-record] [-judged FILE] [-http1]
+//	hook -cert FILE -key FILE [-listen 127.0.0.1:0] [-record] [-judged FILE] [-http1] [-reload]
 //
 // It plays any number of hooks at once, one a path:
 //
@@ -11,7 +11,8 @@
 //	/seen         with -record: what the hooks were asked since this was last read, as JSON lines
 //
 // With -judged, each answer of /json is a line of that file before it is sent: hook, operation and the object's name.
-// Several processes may share one file.
+// Several processes may share one file. With -reload, another certificate in the files is served as soon as it is there,
+// and connections that began with the former one end after their next answer; each is a line "certificate NUMBER".
 // Prints "listening ADDRESS" on stdout; HTTP/2 and HTTP/1.1 on that one port, with -http1 the latter alone. Ends on SIGTERM.
 package main
 
@@ -36,13 +37,14 @@ func main() {
 	record := flag.Bool("record", false, "keep what is asked for /seen")
 	judged := flag.String("judged", "", "file to note each judgement in")
 	http1 := flag.Bool("http1", false, "speak no HTTP/2, in which nothing but HTTP can be answered")
+	reload := flag.Bool("reload", false, "serve another certificate as soon as the files have one")
 	flag.Parse()
-	if err := serve(*listen, *certificate, *key, *record, *judged, *http1); err != nil {
+	if err := serve(*listen, *certificate, *key, *record, *judged, *http1, *reload); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func serve(listen, certificate, key string, record bool, judged string, http1 bool) error {
+func serve(listen, certificate, key string, record bool, judged string, http1, reload bool) error {
 	seen := &seen{on: record}
 	if judged != "" {
 		file, err := os.OpenFile(judged, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
@@ -71,6 +73,15 @@ func serve(listen, certificate, key string, record bool, judged string, http1 bo
 	}
 	if http1 {
 		server.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){}
+	}
+	if reload {
+		changing, err := changingCertificate(certificate, key)
+		if err != nil {
+			return err
+		}
+		changing.prepare(server)
+		certificate, key = "", ""
+		go changing.follow(life)
 	}
 	listener, err := net.Listen("tcp", listen)
 	if err != nil {

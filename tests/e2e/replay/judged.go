@@ -14,8 +14,9 @@ import (
 // every hook that it concerns must have judged it. `log` has a line for each judgement, of all hooks: see ../hook/main.go.
 // Where `once` is said, creations have to be judged once. Where `killed` is, a write may have failed because whoever was to
 // decide was killed in the middle of it: it did not happen, and nobody had to judge it. A table of every write goes to
-// `out`, where that is named.
-func judged(writes, log, name, out string, once, killed bool) error {
+// `out`, where that is named; and where `events` names the phases, what became of the writes of each, and how long a hook
+// was asked twice in a row, is printed as well.
+func judged(writes, log, name, out, events string, once, killed bool) error {
 	asked, err := readJudged(log)
 	if err != nil {
 		return err
@@ -36,6 +37,9 @@ func judged(writes, log, name, out string, once, killed bool) error {
 	}
 	fmt.Fprintln(table, "at_ms,took_ms,write,want,code,hooks,judgements,missing")
 	found := tally{killed: killed}
+	if found.phases, err = readPhases(events); err != nil {
+		return err
+	}
 	lines := bufio.NewScanner(file)
 	for lines.Scan() {
 		var one streamed
@@ -74,6 +78,7 @@ type tally struct {
 	took           []float64
 	end            float64
 	first          []string
+	phases         phases
 }
 
 func (t *tally) add(one streamed, asked map[string]int, table io.Writer) {
@@ -93,9 +98,11 @@ func (t *tally) add(one streamed, asked map[string]int, table io.Writer) {
 	}
 	if t.killed && t.isFailed(one) {
 		t.failed++
+		t.phases.failed(one)
 		fmt.Fprintf(table, "%.3f,%.3f,%s,%d,%d,0,0,0\n", one.At, one.Took, one.Write, one.Want, one.Code)
 		return
 	}
+	t.phases.wrote(one, asked)
 	judgements, missing := 0, t.unjudged
 	created := strings.HasPrefix(one.Write, "CREATE ")
 	for _, hook := range one.Hooks {
@@ -139,11 +146,15 @@ func (t *tally) told(name string, once bool) error {
 	for _, one := range t.first {
 		fmt.Println("  " + one)
 	}
+	late := t.phases.told()
 	if t.failed*20 > t.writes {
 		return fmt.Errorf("%d of %d writes failed", t.failed, t.writes)
 	}
 	if t.surprises+t.unjudged > 0 {
 		return fmt.Errorf("%d writes came to something else, %d judgements are missing", t.surprises, t.unjudged)
+	}
+	if late != nil {
+		return late
 	}
 	// A write under way as Gatepost hands over may be asked about again, and no more than that.
 	if once && t.madeMore*10 > t.made {

@@ -5,8 +5,12 @@
 //	replay clean -cluster DIR                                removes what the cases made; no hooks must be in the way
 //	replay await -cluster DIR yes|no                         until the canary's hook is asked (no), or is gone (yes)
 //	replay press -cluster DIR                                yes and no in quick succession until SIGTERM; counts surprises
-//	replay stream -cluster DIR -rate N -out FILE             real writes, N a second, until SIGTERM
-//	replay judged [-once] [-killed] [-out FILE] WRITES JUDGED NAME     was every write of a stream judged by every hook?
+//	replay stream -cluster DIR -rate N [-workers N] [-mutating] -out FILE     real writes, N a second, until SIGTERM
+//	replay judged [-once] [-killed] [-out FILE] [-events FILE] WRITES JUDGED NAME
+//	                                                         was every write of a stream judged by every hook?
+//	replay own -cluster DIR HOW ...                          an operator that keeps its registration: see own.go
+//	replay kill -cluster DIR -step STEP -victim WHO -pids DIR WEBHOOK...     a crash at one step: see kill.go
+//	replay change -cluster DIR CHANGE                        an owner's changes: see change.go
 //	replay audited -cluster DIR WORDS...                     is there an audit annotation with all of these words?
 //	replay compare -expected FILE [-out FILE] DIRECT NAME=THROUGH...
 //
@@ -32,6 +36,12 @@ func main() {
 	out := flags.String("out", "", "file to write to; stdout without it")
 	once := flags.Bool("once", false, "creations have to be judged once")
 	killed := flags.Bool("killed", false, "writes may fail, as somebody was killed in the middle of them")
+	mutating := flags.Bool("mutating", false, "a mutating hook judges creations, too")
+	events := flags.String("events", "", "phases of a stream")
+	step := flags.String("step", "", "announce, take, change or drop")
+	victim := flags.String("victim", "", "leader, follower or owner")
+	pids := flags.String("pids", "", "folder with a process ID in a file for each process")
+	workers := flags.Int("workers", 128, "writes at once")
 	rate := flags.Float64("rate", 50, "writes a second")
 	_ = flags.Parse(os.Args[2:])
 
@@ -46,9 +56,15 @@ func main() {
 	case "press":
 		err = withServer(*cluster, press)
 	case "stream":
-		err = withServer(*cluster, func(s *server) error { return stream(s, *rate, *out) })
+		err = withServer(*cluster, func(s *server) error { return stream(s, *rate, *workers, *mutating, *out) })
 	case "judged":
-		err = judged(flags.Arg(0), flags.Arg(1), flags.Arg(2), *out, *once, *killed)
+		err = judged(flags.Arg(0), flags.Arg(1), flags.Arg(2), *out, *events, *once, *killed)
+	case "own":
+		err = withServer(*cluster, func(s *server) error { return own(s, flags.Args()) })
+	case "kill":
+		err = withServer(*cluster, func(s *server) error { return kill(s, *step, *victim, *pids, flags.Args()) })
+	case "change":
+		err = withServer(*cluster, func(s *server) error { return change(s, *killed, *hooks, flags.Args()) })
 	case "audited":
 		err = audited(*cluster, flags.Args())
 	case "compare":

@@ -68,6 +68,7 @@ type answer struct {
 	warnings   []string
 	retryAfter string
 	audit      string
+	text       []byte
 }
 
 // status is metav1.Status, as far as a hook can say something in it.
@@ -114,7 +115,7 @@ func (s *server) send(call call) (answer, error) {
 	}
 	got := answer{
 		code: response.StatusCode, warnings: response.Header.Values("Warning"),
-		retryAfter: response.Header.Get("Retry-After"), audit: response.Header.Get("Audit-Id"),
+		retryAfter: response.Header.Get("Retry-After"), audit: response.Header.Get("Audit-Id"), text: text,
 	}
 	// An answer that is not a Status is the object itself, which hooks that only validate have no part in.
 	var kind struct {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -26,8 +28,10 @@ type streamed struct {
 }
 
 // stream writes so many times a second until SIGTERM: config maps are made, changed and deleted, of every second one
-// another hook wants to know, and every tenth is one that a hook refuses. The result of each write is a line of `out`.
-func stream(server *server, rate float64, out string) error {
+// another hook wants to know, and every tenth is one that a hook refuses. Where `mutating` is said, a mutating hook judges
+// creations as well. So many workers write at once: where the machine does not give the rate, fewer of them keep it from
+// being asked for more than it can do. The result of each write is a line of `out`.
+func stream(server *server, rate float64, workers int, mutating bool, out string) error {
 	file, err := os.Create(out)
 	if err != nil {
 		return err
@@ -36,7 +40,7 @@ func stream(server *server, rate float64, out string) error {
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGTERM, os.Interrupt)
 	// Writes that are late are made up for, so that a pause of the machine is not a quiet time for Gatepost.
-	due := make(chan struct{}, 4096)
+	due := make(chan struct{}, 32*workers)
 	go func() {
 		defer close(due)
 		tick := time.NewTicker(time.Duration(float64(time.Second) / rate))
@@ -65,6 +69,9 @@ func stream(server *server, rate float64, out string) error {
 		if one.Code = got.code; one.Code != one.Want {
 			one.Said = fmt.Sprint(got.status.Message, err)
 		}
+		if mutates(call) && got.code == one.Want && !bytes.Contains(got.text, []byte(`"mutated":"yes"`)) {
+			one.Code, one.Said = 0, "stored without what the mutating hook does"
+		}
 		lock.Lock()
 		defer lock.Unlock()
 		_ = lines.Encode(one)
@@ -73,11 +80,11 @@ func stream(server *server, rate float64, out string) error {
 	family := strconv.FormatInt(began.UnixMilli(), 36)
 	next := func() []lived {
 		number := number.Add(1)
-		return life(number, fmt.Sprintf("streamed-%s-%d", family, number))
+		return life(number, fmt.Sprintf("streamed-%s-%d", family, number), mutating)
 	}
-	var workers sync.WaitGroup
-	for range 128 {
-		workers.Go(func() {
+	var writing sync.WaitGroup
+	for range workers {
+		writing.Go(func() {
 			for {
 				for _, step := range next() {
 					if _, more := <-due; !more {
@@ -88,8 +95,22 @@ func stream(server *server, rate float64, out string) error {
 			}
 		})
 	}
-	workers.Wait()
+	writing.Wait()
 	return nil
+}
+
+// mutation is what a mutating hook does to an object that is made.
+var mutation = fmt.Sprintf(`{"patchType": "JSONPatch", "patch": %q}`,
+	base64.StdEncoding.EncodeToString([]byte(`[{"op": "add", "path": "/data/mutated", "value": "yes"}]`)))
+
+// mutates: does the object of this call ask for that?
+func mutates(call call) bool {
+	made, is := call.body.(object)
+	if !is || call.method != "POST" {
+		return false
+	}
+	annotations, _ := made["metadata"].(map[string]any)["annotations"].(map[string]any)
+	return annotations["e2e.gatepost.dev/adopt-mutating"] != nil
 }
 
 // lived is one step of an object's life.
@@ -99,7 +120,7 @@ type lived struct {
 }
 
 // life is what happens to one object of this name.
-func life(number int64, name string) []lived {
+func life(number int64, name string, mutating bool) []lived {
 	const places = "/api/v1/namespaces/move/configmaps"
 	made := func() object { return configMap(name) }
 	hooks := []string{"move-first"}
@@ -107,16 +128,27 @@ func life(number int64, name string) []lived {
 		hooks = append(hooks, "move-plain")
 		made = func() object { return configMap(name).label("plain", "yes") }
 	}
+	first := func() object {
+		if mutating {
+			return made().script("adopt-mutating", mutation)
+		}
+		return made()
+	}
 	// The third is not asked about deletions.
 	written := append([]string{"move-third"}, hooks...)
+	creating, refusing := written, []string{"move-first"}
+	if mutating {
+		// Mutating hooks come first.
+		creating, refusing = append([]string{"adopt-mutating"}, written...), append([]string{"adopt-mutating"}, refusing...)
+	}
 	if number%10 == 0 {
 		// The others may not be asked any more once one has refused.
 		no := made().script("move-first", `{"allowed": false, "status": {"code": 418, "message": "as it should be"}}`)
-		return []lived{{streamed{Write: "CREATE " + name, Hooks: []string{"move-first"}, Want: 418}, create(places, no)}}
+		return []lived{{streamed{Write: "CREATE " + name, Hooks: refusing, Want: 418}, create(places, no)}}
 	}
 	changed := made().with("data", map[string]any{"key": "changed"})
 	return []lived{
-		{streamed{Write: "CREATE " + name, Hooks: written, Want: 201}, create(places, made())},
+		{streamed{Write: "CREATE " + name, Hooks: creating, Want: 201}, create(places, first())},
 		{streamed{Write: "UPDATE " + name, Hooks: written, Want: 200}, replace(places+"/"+name, changed)},
 		{streamed{Write: "DELETE " + name, Hooks: hooks, Want: 200}, remove(places + "/" + name)},
 	}
