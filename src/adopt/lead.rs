@@ -162,6 +162,11 @@ impl Lead {
         self.leader.refused(key, what, now);
     }
 
+    /// Records that the apiserver has put the condition on that webhook, at `now`.
+    pub fn landed(&mut self, key: &WebhookKey, now: Duration) {
+        self.leader.landed(key, now);
+    }
+
     /// Number of times that owners have dropped the condition.
     pub const fn drops(&self) -> u64 {
         self.leader.drops()

@@ -29,6 +29,9 @@ const REST: Duration = Duration::from_secs(60);
 /// Time for which a webhook stays announced after it was given back or dropped, so that a replica that starts meanwhile
 /// calls it until every apiserver has observed that.
 const LINGERS: Duration = Duration::from_millis(1500);
+/// Most writes of the condition in a row of which none is seen to have happened: each came after a change by the owner, or got
+/// no answer.
+const MOST_TRIES: u32 = 3;
 /// Time for which a replica may fail to call a webhook that carries the condition: it may just have started.
 const SILENCE: Duration = Duration::from_secs(6);
 
@@ -51,6 +54,11 @@ pub struct Facts<'a> {
 struct Track {
     /// It carried the condition, and was to keep it.
     held: bool,
+    /// Time at which the apiserver has put the condition there, if no later read has been seen: reads that began before do
+    /// not have it.
+    landed: Option<Duration>,
+    /// Writes of the condition since it was last seen there.
+    tries: u32,
     fights: Fights,
     /// Start of its announcement while it does not carry the condition.
     since: Option<Duration>,
@@ -102,9 +110,15 @@ impl Leader {
     /// Records that the apiserver rejects the condition of that webhook, or another write of ours to it.
     pub fn refused(&mut self, key: &WebhookKey, what: String, now: Duration) {
         let track = self.tracks.entry(key.clone()).or_default();
-        let rest = REST.saturating_mul(1 << track.vain.min(10)).min(LONGEST_REST);
-        track.vain += 1;
-        track.rest = Some((now + rest, Reason::Refused(what)));
+        track.rest_from(now, REST, Reason::Refused(what));
+        (track.since, track.attempted) = (None, None);
+    }
+
+    /// Records that the apiserver has put the condition there, at `now`. An owner that reacts at once drops it before it is
+    /// ever read.
+    pub fn landed(&mut self, key: &WebhookKey, now: Duration) {
+        let track = self.tracks.entry(key.clone()).or_default();
+        (track.held, track.landed, track.tries, track.vain) = (true, Some(now), 0, 0);
         (track.since, track.attempted) = (None, None);
     }
 
@@ -131,8 +145,7 @@ impl Leader {
             track.entry = Some((standing.entry.clone(), now));
         }
         if standing.carries {
-            track.since = None;
-            track.attempted = None;
+            (track.since, track.attempted, track.landed, track.tries) = (None, None, None, 0);
             track.lingers = now + LINGERS + facts.seen.in_flight;
             if let Some(reason) = against {
                 (track.held, track.silent) = (false, None);
@@ -150,6 +163,10 @@ impl Leader {
             return Decision::Keep;
         }
         track.silent = None;
+        if track.landed.is_some_and(|at| now < at) {
+            return Decision::Announce;
+        }
+        track.landed = None;
         if std::mem::take(&mut track.held) {
             track.lingers = now + LINGERS + facts.seen.in_flight;
             // A replica that starts cannot call a webhook that it has given back: that is announced anew, and its owner
@@ -179,15 +196,21 @@ impl Leader {
         let long_enough = |since: Duration| now.saturating_sub(since) >= LEAST_ANNOUNCED;
         let known = track.entry.as_ref().is_some_and(|(_, since)| long_enough(*since));
         let called = facts.announced && facts.unconfirmed.is_empty() && announced_for >= LEAST_ANNOUNCED;
-        if called && known && facts.seen.guarded {
-            track.since = None;
+        let can_be_taken = called && known && facts.seen.guarded;
+        if can_be_taken && track.tries < MOST_TRIES {
+            track.tries += 1;
             track.attempted = Some(standing.version.clone());
             return Decision::Take;
         }
-        if announced_for < MOST_ANNOUNCED {
+        if announced_for < MOST_ANNOUNCED && !can_be_taken {
             return Decision::Announce;
         }
         let reason = match facts.unconfirmed.is_empty() {
+            true if can_be_taken => Reason::Refused(
+                "several writes in a row came after another change, or got no answer; let its owner write it only when \
+                 something has changed"
+                    .to_owned(),
+            ),
             true if !facts.seen.guarded => Reason::Refused("Gatepost's registration gets no finalizer".to_owned()),
             true if !known => Reason::Unservable(
                 "it changes all the time, and no replica has called its newest state for long enough; let its owner \
@@ -196,14 +219,20 @@ impl Leader {
             ),
             _ => Reason::NotCalled(facts.unconfirmed.clone()),
         };
-        let rest = FIRST_REST.saturating_mul(1 << track.vain.min(10)).min(LONGEST_REST);
-        track.vain += 1;
-        track.rest = Some((now + rest, reason.clone()));
+        track.rest_from(now, FIRST_REST, reason.clone());
         track.left(reason)
     }
 }
 
 impl Track {
+    /// Begins a pause: this one for a first failure, twice as long for each further one in a row.
+    fn rest_from(&mut self, now: Duration, first: Duration, reason: Reason) {
+        let rest = first.saturating_mul(1 << self.vain.min(10)).min(LONGEST_REST);
+        self.vain += 1;
+        self.tries = 0;
+        self.rest = Some((now + rest, reason));
+    }
+
     fn left(&mut self, reason: Reason) -> Decision {
         self.since = None;
         match self.attempted {

@@ -28,9 +28,11 @@ use self::{
     overlap::Overlap,
     record::Recorder,
     rights::Rights,
-    writes::Written,
 };
-pub use self::{version::too_old, writes::hold};
+pub use self::{
+    version::too_old,
+    writes::{Written, hold, write},
+};
 use crate::{
     adopt::{
         Claims, Decision, LEADER, Lead, Lease, Plan, Reason, SeenWebhook, Turn, Unserved, WebhookKey, Write,
@@ -288,7 +290,8 @@ impl Adoption {
 
     async fn write(&mut self, client: &KubeClient, now: Duration, write: &Write) -> Result<(), KubeError> {
         match writes::write(client, write).await? {
-            Written::Outdated => return Ok(()),
+            Written::Gone => return Ok(()),
+            Written::Outdated => {}
             Written::Refused(why) => {
                 for webhook in &write.outdated {
                     tracing::warn!(%webhook, why, "the apiserver refuses to have our condition there brought up to date");
@@ -297,7 +300,11 @@ impl Adoption {
                 refused.for_each(|key| self.lead.refused(key, why.clone(), now));
             }
             Written::Done => {
-                write.taken.iter().for_each(|key| self.recorder.record(Some(client), key, None, &write.read.0))
+                let landed = Moment::now(slept).since(self.reads.opened);
+                for key in &write.taken {
+                    self.lead.landed(key, landed);
+                    self.recorder.record(Some(client), key, None, &write.read.0);
+                }
             }
         }
         for (key, reason) in &write.given_back {

@@ -276,7 +276,7 @@ impl Cluster {
             // Ours first: what was applied would come back with the next apply.
             let nothing = applied(key.hook_type, &key.configuration, uid, None, &[]);
             match self.client.apply_conditions(&path, &nothing).await {
-                Ok(()) | Err(KubeError::Unwritten { code: 404 | 409, .. }) => {}
+                Ok(_) | Err(KubeError::Unwritten { code: 404 | 409, .. }) => {}
                 Err(error) => return Err(failed(&error)),
             }
             match remove(&self.client, &path, &[&key.webhook]).await {
