@@ -5,32 +5,36 @@
 //! next turn.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 
 use serde_json::Value;
 
-use super::{Decision, Fights, MOST_CONDITIONS, Reason, SeenWebhook, WebhookKey, WebhookStanding};
+use super::{
+    Announcement, Decision, Fights, KeptFights, MOST_CONDITIONS, MOST_FIGHTS, Reason, SeenWebhook, WebhookKey,
+    WebhookStanding,
+};
 
 /// Longest announcement of a webhook that cannot be taken: meanwhile the apiserver and some replicas both call it.
 const MOST_ANNOUNCED: Duration = Duration::from_secs(6);
 /// Shortest announcement of a webhook before it is taken, and shortest time since its entry changed: by then even a
-/// replica that cannot write its lease calls that entry.
-const LEAST_ANNOUNCED: Duration = Duration::from_millis(1500);
+/// replica that cannot write its lease calls that entry, or takes what it has read for stale.
+pub(super) const LEAST_ANNOUNCED: Duration = Duration::from_millis(1500);
 /// First pause after an announcement that failed, in which the webhook is left to the apiserver; it doubles with each
 /// further failure in a row.
 const FIRST_REST: Duration = Duration::from_secs(15);
 /// Longest pause.
 const LONGEST_REST: Duration = Duration::from_secs(3600);
-/// Pause after a webhook was given back because a replica does not call it; first pause after a rejected write, which
+/// Pause after a webhook was given back because a replica does not call it, or is missing; first pause after a rejected write, which
 /// doubles with each further failure in a row.
 const REST: Duration = Duration::from_secs(60);
 /// Time for which a webhook stays announced after it was given back or dropped, so that a replica that starts meanwhile
 /// calls it until every apiserver has observed that.
 const LINGERS: Duration = Duration::from_millis(1500);
-/// Most writes of the condition in a row of which none is seen to have happened: each came after a change by the owner, or got
-/// no answer.
+/// Most writes of the condition in a row of which none is seen to have happened: each came after a change by the owner,
+/// or got no answer.
 const MOST_TRIES: u32 = 3;
 /// Time for which a replica may fail to call a webhook that carries the condition: it may just have started.
 const SILENCE: Duration = Duration::from_secs(6);
@@ -48,14 +52,17 @@ pub struct Facts<'a> {
     pub silent: Vec<String>,
     /// Replicas that count as alive, but have not renewed their lease for a while.
     pub stalled: &'a [String],
+    /// Something may receive reviews and is no replica that takes part: its name, and whether that has been so for too
+    /// long.
+    pub missing: Option<(&'a str, bool)>,
 }
 
 #[derive(Debug, Default)]
 struct Track {
     /// It carried the condition, and was to keep it.
     held: bool,
-    /// Time at which the apiserver has put the condition there, if no later read has been seen: reads that began before do
-    /// not have it.
+    /// Time at which the apiserver has put the condition there, if no later read has been seen: reads that began before
+    /// do not have it.
     landed: Option<Duration>,
     /// Writes of the condition since it was last seen there.
     tries: u32,
@@ -98,13 +105,32 @@ impl Leader {
         facts.iter().map(decide).collect()
     }
 
-    /// Takes over from another leader, which has announced these.
-    pub fn begin<'a>(&mut self, announced: impl Iterator<Item = &'a WebhookStanding>) {
+    /// Takes over from another leader, which has announced some of these, and handed its fights over.
+    pub fn begin(
+        &mut self,
+        now: Duration,
+        seen: &[SeenWebhook],
+        before: &Announcement,
+        kept: &BTreeMap<String, KeptFights>,
+    ) {
         self.tracks.clear();
-        for standing in announced {
-            let track = self.tracks.entry(standing.key.clone()).or_default();
-            track.attempted = Some(standing.version.clone());
+        for WebhookStanding { id, key, version, .. } in seen.iter().map(|seen| &seen.standing) {
+            let (announced, kept) = (before.ids.contains(id), kept.get(id));
+            if !announced && kept.is_none() {
+                continue;
+            }
+            let track = self.tracks.entry(key.clone()).or_default();
+            track.attempted = announced.then(|| version.clone());
+            track.fights = kept.map(|kept| Fights::from_kept(kept, now)).unwrap_or_default();
         }
+    }
+
+    /// Fights to hand over, by the webhooks' ids; of too many, those with the most drops.
+    pub fn kept(&self, now: Duration) -> BTreeMap<String, KeptFights> {
+        let kept = |(key, track): (&WebhookKey, &Track)| Some((track.fights.kept(now)?, key.id()));
+        let mut all: Vec<_> = self.tracks.iter().filter_map(kept).collect();
+        all.sort_by_key(|(kept, _)| Reverse(kept.weight()));
+        all.into_iter().take(MOST_FIGHTS).map(|(kept, id)| (id, kept)).collect()
     }
 
     /// Records that the apiserver rejects the condition of that webhook, or another write of ours to it.
@@ -114,8 +140,15 @@ impl Leader {
         (track.since, track.attempted) = (None, None);
     }
 
-    /// Records that the apiserver has put the condition there, at `now`. An owner that reacts at once drops it before it is
-    /// ever read.
+    /// Records that the announcement that the turn at `turn` planned was written by `now`: nobody could read it before.
+    pub fn announced(&mut self, turn: Duration, now: Duration) {
+        for track in self.tracks.values_mut().filter(|track| track.since == Some(turn)) {
+            track.since = Some(now);
+        }
+    }
+
+    /// Records that the apiserver has put the condition there, at `now`. An owner that reacts at once drops it before it
+    /// is ever read.
     pub fn landed(&mut self, key: &WebhookKey, now: Duration) {
         let track = self.tracks.entry(key.clone()).or_default();
         (track.held, track.landed, track.tries, track.vain) = (true, Some(now), 0, 0);
@@ -140,7 +173,7 @@ impl Leader {
     fn decide(&mut self, now: Duration, facts: &Facts<'_>, unsupported: Option<&str>) -> Decision {
         let standing = &facts.seen.standing;
         let track = self.tracks.entry(standing.key.clone()).or_default();
-        let against = against(facts.seen);
+        let against = facts.seen.against().cloned();
         if track.entry.as_ref().is_none_or(|(entry, _)| *entry != standing.entry) {
             track.entry = Some((standing.entry.clone(), now));
         }
@@ -149,6 +182,12 @@ impl Leader {
             track.lingers = now + LINGERS + facts.seen.in_flight;
             if let Some(reason) = against {
                 (track.held, track.silent) = (false, None);
+                return Decision::GiveBack(reason);
+            }
+            if let Some((what, _)) = facts.missing.filter(|(_, overdue)| *overdue) {
+                let reason = Reason::ReplicaMissing(what.to_owned());
+                (track.held, track.silent) = (false, None);
+                track.rest = Some((now + REST, reason.clone()));
                 return Decision::GiveBack(reason);
             }
             if facts.silent.is_empty() {
@@ -182,6 +221,7 @@ impl Leader {
         track.attempted.take_if(|version| *version != standing.version);
         let reason = against
             .or_else(|| unsupported.map(|version| Reason::NoConditions(version.to_owned())))
+            .or_else(|| facts.missing.map(|(what, _)| Reason::ReplicaMissing(what.to_owned())))
             .or_else(|| (standing.conditions >= MOST_CONDITIONS).then_some(Reason::Full))
             .or_else(|| track.fights.lost(now).map(Reason::Fought))
             .or_else(|| track.rest.as_ref().filter(|(until, _)| now < *until).map(|(_, reason)| reason.clone()))
@@ -240,12 +280,6 @@ impl Track {
             None => Decision::Leave(reason),
         }
     }
-}
-
-/// Reason to leave a webhook to the apiserver, whatever the replicas do.
-fn against(seen: &SeenWebhook) -> Option<Reason> {
-    let wanted = seen.wanted.as_ref().err();
-    wanted.or(seen.unservable.as_ref()).or(seen.objection.as_ref()).cloned()
 }
 
 #[cfg(test)]

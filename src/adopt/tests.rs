@@ -94,6 +94,20 @@ fn an_owner_who_writes_all_the_time_keeps_it() {
 }
 
 #[test]
+fn the_next_leader_leaves_it_to_an_owner_who_keeps_it() {
+    let mut world = World::new((2, 1, 1));
+    world.happens(Event::React(Some(1)));
+    (0..20 * SECOND).for_each(|_| world.go_on());
+    assert!(world.twice == 0, "left to the apiserver");
+    world.twice_for = 0;
+    for replica in [0, 1, 0] {
+        world.happens(Event::Kill(replica, 20));
+        (0..50 * SECOND).for_each(|_| world.go_on());
+    }
+    assert_eq!(world.twice_for, 0, "whoever leads");
+}
+
+#[test]
 fn a_write_that_comes_late_takes_nothing() {
     for killed in [false, true] {
         let mut world = World::new((2, 1, 1));

@@ -272,8 +272,9 @@ impl State {
         for operation in patch.as_array().expect("operations") {
             let path = operation["path"].as_str().expect("a path");
             let (parent, place) = path.rsplit_once('/').expect("a parent");
+            let agrees = object.pointer(path) == operation.get("value");
             match (operation["op"].as_str(), object.pointer_mut(parent)) {
-                (Some("test"), _) if object.pointer(path) == operation.get("value") => {}
+                (Some("test"), _) if agrees => {}
                 (Some("remove"), Some(Value::Array(list))) => drop(list.remove(place.parse().expect("a place"))),
                 _ => return 422,
             }

@@ -91,6 +91,7 @@ pub(super) struct World {
     wanted: bool,
     servable: bool,
     announcement: Announcement,
+    fights: BTreeMap<String, KeptFights>,
     pub(super) holder: String,
     renewed: u32,
     /// Claims, and the step of the last renewal, by holder.
@@ -126,6 +127,7 @@ impl World {
             wanted: true,
             servable: true,
             announcement: Announcement::default(),
+            fights: BTreeMap::new(),
             holder: String::new(),
             renewed: 0,
             leases: BTreeMap::new(),
@@ -174,7 +176,7 @@ impl World {
             lease["metadata"]["name"] = name.into();
             Lease::of(&lease).unwrap()
         };
-        let leader = leader_lease("1", &self.holder, &self.renewed.to_string(), &self.announcement, &[]);
+        let leader = leader_lease("1", &self.holder, &self.renewed.to_string(), &self.announcement, &[], &self.fights);
         let mut leases = vec![versioned(leader, LEADER)];
         for (holder, (claims, renewed)) in &self.leases {
             let lease = replica_lease(holder, &renewed.to_string(), claims.as_ref());
@@ -298,7 +300,8 @@ impl World {
         }
         let held = self.holder == holder;
         let seen = std::slice::from_ref(&seen);
-        let turn = Turn { now: now(step), leases: &leases, seen, registered: &[], unsupported: None, held };
+        let turn =
+            Turn { now: now(step), leases: &leases, seen, registered: &[], receivers: &[], unsupported: None, held };
         let plan = replica.lead.plan(turn);
         if step < self.mute {
             return;
@@ -309,7 +312,9 @@ impl World {
             let at = step + slow + std::mem::take(&mut self.late);
             self.writing.push(Writing { at, version: self.version, carries, by: (index, holder.clone()) });
         }
-        (self.holder, self.renewed, self.announcement) = (holder, step, plan.announcement);
+        (self.holder, self.renewed) = (holder, step);
+        (self.announcement, self.fights) = (plan.announcement, plan.fights);
+        self.replicas[index].lead.announced(now(step), now(step));
     }
 
     fn judge(&mut self) {
