@@ -88,7 +88,7 @@ impl Fights {
     /// The fights that another leader has handed over.
     pub fn from_kept(kept: &KeptFights, now: Duration) -> Self {
         let KeptFights { lost, lost_by, rest, drops } = kept;
-        // Whoever may write the lease may write any number there.
+        // Any number may be written there by somebody who may write the lease.
         let until = (*lost > 0).then(|| now + Duration::from_secs(*rest).min(LONGEST));
         let drops = drops.iter().take(MOST_IN_AN_HOUR).map(|age| now.saturating_sub(Duration::from_secs(*age)));
         Self { drops: drops.collect(), lost: *lost, lost_by: *lost_by, until }

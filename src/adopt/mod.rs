@@ -47,7 +47,7 @@ pub use self::{
     },
     patch::{Carrier, GUARD, MANAGER, applied, fenced, forced_removal, given_back, guard},
     reason::Reason,
-    receivers::{Identities, Receivers, Way},
+    receivers::{ApiserverIdentities, Receivers, Way},
     selector::{AdoptionScope, parse_selector},
     standing::{CONDITION, EXPRESSION, FENCE, GIVEN_BACK, MOST_CONDITIONS, WebhookStanding, standings, stripped},
     unserved::Unserved,

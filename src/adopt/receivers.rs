@@ -136,9 +136,9 @@ impl Missing {
 
 /// Identity leases of apiservers: the last renewal of each, and when that was first read. Our clock alone counts.
 #[derive(Debug, Default)]
-pub struct Identities(BTreeMap<String, (String, Duration)>);
+pub struct ApiserverIdentities(BTreeMap<String, (String, Duration)>);
 
-impl Identities {
+impl ApiserverIdentities {
     /// Number of apiservers that are alive by a read at `now` of these leases, by name and renewal.
     pub fn alive(&mut self, now: Duration, leases: &[(String, String)]) -> usize {
         self.0.retain(|name, _| leases.iter().any(|(known, _)| known == name));
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn apiservers_that_do_not_renew_their_identity_are_dead() {
-        let mut identities = Identities::default();
+        let mut identities = ApiserverIdentities::default();
         let mut alive = |second, leases: &[(&str, &str)]| {
             let leases: Vec<_> = leases.iter().map(|(name, at)| ((*name).to_owned(), (*at).to_owned())).collect();
             identities.alive(Duration::from_secs(second), &leases)

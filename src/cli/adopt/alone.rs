@@ -30,7 +30,7 @@ pub(super) async fn give_back(client: &KubeClient, seen: &[SeenWebhook]) -> Resu
             Err(error) => return Err(error),
         }
         let event = event(key, Some(&Reason::Released.to_string()), COMMAND, uid);
-        // Whoever runs the command need not have the right to write Events.
+        // The person who runs the command need not have the right to write Events.
         let _ = client.create(EVENTS_PATH, &event).await;
     }
     Ok(())

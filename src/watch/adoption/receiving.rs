@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
 use crate::{
-    adopt::{Identities, Receivers, Way},
+    adopt::{ApiserverIdentities, Receivers, Way},
     kube::{KubeClient, KubeError},
 };
 
@@ -27,7 +27,7 @@ const OF_APISERVERS: &str = "apiserver.kubernetes.io/identity=kube-apiserver";
 /// Receivers by each way, read every few seconds by the leader.
 #[derive(Debug)]
 pub struct Receiving {
-    identities: Identities,
+    identities: ApiserverIdentities,
     opened: Instant,
     last: Option<Read>,
     /// Time of the last read that had an answer.
@@ -44,7 +44,7 @@ struct Read {
 impl Default for Receiving {
     fn default() -> Self {
         let now = Instant::now();
-        Self { identities: Identities::default(), opened: now, last: None, answered: now }
+        Self { identities: ApiserverIdentities::default(), opened: now, last: None, answered: now }
     }
 }
 
