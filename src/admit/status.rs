@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    live::{Rejection, current::STALE_AFTER},
+    live::Rejection,
     model::{CallFailure, Denial, Gvr, Review, RuleTarget, StatusCause, StatusInfo},
 };
 
@@ -192,10 +192,15 @@ pub(super) fn initializer_rejected(name: &str, said: StatusInfo) -> StatusInfo {
 }
 
 /// The configuration is too old to be trusted, or there is none: it has never been read, or was rejected.
-pub(super) fn stale(age: Option<Duration>, rejected: Option<&Rejection>) -> StatusInfo {
+pub(super) fn stale(age: Option<Duration>, trusted: Duration, rejected: Option<&Rejection>) -> StatusInfo {
     let how = match (age, rejected.map(|rejected| &*rejected.problems)) {
         (Some(age), _) => {
-            format!("was last read {} s ago, more than the {} s allowed", age.as_secs(), STALE_AFTER.as_secs())
+            // Of what is trusted for less than usual, tenths count.
+            let seconds = |time: Duration| match trusted.subsec_millis() {
+                0 => time.as_secs().to_string(),
+                _ => format!("{:.1}", time.as_secs_f64()),
+            };
+            format!("was last read {} s ago, more than the {} s allowed", seconds(age), seconds(trusted))
         }
         (None, Some([first, others @ ..])) => {
             let more =
@@ -255,7 +260,7 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::{model::Revision, snapshot::Problem};
+    use crate::{live::current::STALE_AFTER, model::Revision, snapshot::Problem};
 
     #[test]
     fn a_rejected_configuration_is_named_by_its_place_and_never_by_its_content() {
@@ -269,7 +274,7 @@ mod tests {
         let text = |problems| {
             let rejected =
                 Rejection { problems, revision: Revision::Store(1), since: SystemTime::UNIX_EPOCH, held: Vec::new() };
-            stale(None, Some(&rejected)).message
+            stale(None, STALE_AFTER, Some(&rejected)).message
         };
         assert_eq!(
             text(vec![problem(r#""https://me:se\"cret@h" is not a URL"#)]),
@@ -278,8 +283,12 @@ mod tests {
         );
         let long = text(vec![problem(&"x".repeat(9999)), problem("y")]);
         assert!(long.contains("x… (2 problems in all)") && long.chars().count() < 400, "{long}");
-        assert!(stale(None, None).message.contains("has not been read yet"));
-        assert!(stale(Some(Duration::from_secs(9)), None).message.contains("last read 9 s ago"));
+        assert!(stale(None, STALE_AFTER, None).message.contains("has not been read yet"));
+        let message = |age, trusted| stale(Some(Duration::from_millis(age)), trusted, None).message;
+        assert!(message(9000, STALE_AFTER).contains("last read 9 s ago, more than the 5 s allowed"));
+        assert!(
+            message(1500, Duration::from_millis(1400)).contains("last read 1.5 s ago, more than the 1.4 s allowed")
+        );
     }
 
     #[test]

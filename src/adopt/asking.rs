@@ -29,6 +29,8 @@ pub struct SeenWebhook {
     pub unservable: Option<Reason>,
     /// Reason to leave it to the apiserver although it can be served.
     pub objection: Option<Reason>,
+    /// Our registration does not send all that it wants: where it carries the condition, nobody calls it for the rest.
+    pub unsent: bool,
     /// Somebody wants it served.
     pub wanted: Result<(), Reason>,
     /// Its conditions ask the authorizer of the cluster.
@@ -100,12 +102,23 @@ pub struct Asking {
     first: Option<Duration>,
 }
 
+impl SeenWebhook {
+    /// Reason to leave it to the apiserver, whatever the replicas do.
+    pub fn against(&self) -> Option<&Reason> {
+        // That one may keep everybody from it, whether it is wanted or not.
+        let foreign = self.unservable.as_ref().filter(|reason| **reason == Reason::ForeignCondition);
+        let own = || self.unservable.as_ref().or(self.objection.as_ref());
+        foreign.or_else(|| self.wanted.as_ref().err()).or_else(own)
+    }
+}
+
 #[cfg(test)]
 impl SeenWebhook {
     /// A webhook that can be served and is wanted, without an objection.
     pub(super) fn sound(standing: WebhookStanding) -> Self {
         let (unservable, objection, in_flight) = (None, None, Duration::ZERO);
-        Self { standing, unservable, objection, wanted: Ok(()), asks_authorizer: false, guarded: true, in_flight }
+        let (unsent, asks_authorizer) = (false, false);
+        Self { standing, unservable, objection, unsent, wanted: Ok(()), asks_authorizer, guarded: true, in_flight }
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::{collections::VecDeque, time::Duration};
 
+use serde::{Deserialize, Serialize};
+
 /// Most drops within [`WINDOW`] that leave the webhook eligible to be taken again at once; one more starts a pause.
 const MOST: usize = 3;
 /// Time within which drops count as one fight; four times the time that both call the webhook after a drop, where that is
@@ -15,6 +17,24 @@ const PAUSE: Duration = Duration::from_secs(5 * 60);
 /// The longest pause.
 const LONGEST: Duration = Duration::from_secs(4 * 3600);
 
+/// Fights as one leader hands them to the next, whose clock is another: times are seconds from then.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct KeptFights {
+    /// Fights lost in a row.
+    #[serde(rename = "l")]
+    lost: u32,
+    /// Drops in them.
+    #[serde(rename = "b")]
+    lost_by: u32,
+    /// Rest of the pause.
+    #[serde(rename = "r")]
+    rest: u64,
+    /// Age of each drop since.
+    #[serde(rename = "d")]
+    drops: Vec<u64>,
+}
+
 /// Drops of our condition from one webhook, and the pauses that they cause.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fights {
@@ -24,6 +44,13 @@ pub struct Fights {
     /// Drops in them.
     lost_by: u32,
     until: Option<Duration>,
+}
+
+impl KeptFights {
+    /// Drops that are forgotten without them.
+    pub fn weight(&self) -> usize {
+        self.drops.len().saturating_add(usize::try_from(self.lost_by).unwrap_or(usize::MAX))
+    }
 }
 
 impl Fights {
@@ -42,9 +69,29 @@ impl Fights {
             self.lost_by = self.lost_by.saturating_add(u32::try_from(self.drops.len()).unwrap_or(u32::MAX));
             self.drops.clear();
             let pause = PAUSE.saturating_mul(1 << self.lost.min(10)).min(LONGEST);
-            self.lost += 1;
+            self.lost = self.lost.saturating_add(1);
             self.until = Some(now + pause);
         }
+    }
+
+    /// These fights for the next leader; `None` where there is nothing to remember.
+    pub fn kept(&self, now: Duration) -> Option<KeptFights> {
+        let ages = self.drops.iter().map(|at| now.saturating_sub(*at));
+        let drops: Vec<_> = ages.filter(|age| *age < HOUR).map(|age| age.as_secs()).collect();
+        let remembered = self.until.filter(|until| now <= *until + LONGEST);
+        let (lost, lost_by) = if remembered.is_some() { (self.lost, self.lost_by) } else { (0, 0) };
+        let rest = remembered.map_or(0, |until| until.saturating_sub(now).as_millis().div_ceil(1000));
+        let rest = u64::try_from(rest).unwrap_or(u64::MAX);
+        (lost > 0 || !drops.is_empty()).then_some(KeptFights { lost, lost_by, rest, drops })
+    }
+
+    /// The fights that another leader has handed over.
+    pub fn from_kept(kept: &KeptFights, now: Duration) -> Self {
+        let KeptFights { lost, lost_by, rest, drops } = kept;
+        // Any number may be written there by somebody who may write the lease.
+        let until = (*lost > 0).then(|| now + Duration::from_secs(*rest).min(LONGEST));
+        let drops = drops.iter().take(MOST_IN_AN_HOUR).map(|age| now.saturating_sub(Duration::from_secs(*age)));
+        Self { drops: drops.collect(), lost: *lost, lost_by: *lost_by, until }
     }
 
     /// Number of drops that led to the current pause, over all fights lost in a row; `None` while the webhook may be
@@ -82,6 +129,24 @@ mod tests {
             [2000, 2001, 2002, 2003].into_iter().for_each(|second| dropped(&mut fights, second));
         }
         assert_eq!(fights.lost(at(2003) + LONGEST), None);
+    }
+
+    #[test]
+    fn the_next_leader_goes_on_where_the_former_one_ended() {
+        let mut fights = Fights::default();
+        assert_eq!(fights.kept(at(0)), None);
+        (0..8).for_each(|second| dropped(&mut fights, second));
+        dropped(&mut fights, 8);
+        let kept = fights.kept(at(10)).unwrap();
+        assert_eq!(kept, KeptFights { lost: 2, lost_by: 8, rest: 597, drops: vec![2] });
+        let mut next = Fights::from_kept(&kept, at(5000));
+        assert_eq!((next.lost(at(5596)), next.lost(at(5597))), (Some(8), None));
+        [5600, 5601, 5602, 5603].into_iter().for_each(|second| dropped(&mut next, second));
+        assert_eq!((next.lost(at(6799)), next.lost(at(6803))), (Some(13), None), "twenty minutes");
+        let odd = KeptFights { lost: u32::MAX, lost_by: u32::MAX, rest: u64::MAX, drops: vec![u64::MAX; 99] };
+        let mut next = Fights::from_kept(&odd, at(1));
+        (1..9).for_each(|second| dropped(&mut next, second));
+        assert_eq!(next.lost(at(9) + LONGEST), None, "four hours at most");
     }
 
     #[test]

@@ -14,6 +14,10 @@ const HEEDED: Duration = Duration::from_secs(1200);
 /// ([`ENDED`](super::lead::ENDED)) and take webhooks without waiting for it.
 const UNHEARD: Duration = Duration::from_secs(15);
 
+/// Age from which a replica that the leader does not wait for may not go by a read: the leader takes a webhook as soon as
+/// it has been announced for a little longer ([`LEAST_ANNOUNCED`](super::leader::LEAST_ANNOUNCED)).
+pub const UNHEARD_FOR: Duration = Duration::from_millis(1400);
+
 /// State that every replica keeps between reads.
 #[derive(Debug, Default)]
 pub struct Follower {
@@ -30,6 +34,8 @@ pub struct Followed {
     pub epoch: u64,
     /// Webhooks that a replica which starts now cannot call, and that an apiserver may count on it for.
     pub unserved: Vec<Unserved>,
+    /// The leader may not wait for this replica: it may go by no read that is older than [`UNHEARD_FOR`].
+    pub unheard: bool,
 }
 
 impl Follower {
@@ -43,7 +49,7 @@ impl Follower {
         let own = leases.iter().find(|lease| !lease.is_leader() && lease.holder == holder);
         let unheard = own.is_none_or(|lease| self.heard.silence(now, lease) >= UNHEARD);
         let asked = self.asking.step(now, seen, &ids, unheard);
-        Followed { asked, epoch, unserved: self.asking.unserved(now) }
+        Followed { asked, epoch, unserved: self.asking.unserved(now), unheard }
     }
 }
 

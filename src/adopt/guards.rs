@@ -1,10 +1,13 @@
 //! Guards: finalizers of our own registrations, which keep them while something is taken over.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use serde_json::Value;
 
-use super::{GUARD, SeenWebhook};
+use super::{GUARD, SeenWebhook, Way};
 use crate::model::HookType;
 
 /// Time for which a registration is kept after the last read that found a webhook taken over or announced: until then
@@ -24,6 +27,8 @@ pub struct Registered {
     pub guarded: bool,
     /// Somebody has deleted it; a finalizer keeps it.
     pub deleted: bool,
+    /// Ways by which its entries lead to us.
+    pub ways: BTreeSet<Way>,
 }
 
 /// A finalizer that is to be put on a registration, or taken off.
@@ -51,6 +56,12 @@ impl Registered {
             read: (text("uid"), text("resourceVersion")),
             guarded: finalizers.is_some_and(|all| all.iter().any(|one| one == GUARD)),
             deleted: !metadata["deletionTimestamp"].is_null(),
+            ways: object["webhooks"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|one| Way::of(&one["clientConfig"]))
+                .collect(),
         })
     }
 }

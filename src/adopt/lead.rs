@@ -6,8 +6,11 @@ use std::{
 };
 
 use super::{
-    Announcement, Claims, Decision, Facts, Guard, LIVE, Leader, Lease, Reason, Registered, SeenWebhook, WebhookKey,
-    guards::Guards, heard::Heard,
+    Announcement, Claims, Decision, Facts, Guard, KeptFights, LIVE, Leader, Lease, Reason, Registered, SeenWebhook,
+    WebhookKey,
+    guards::Guards,
+    heard::Heard,
+    receivers::{Missing, Receivers},
 };
 use crate::model::HookType;
 
@@ -25,6 +28,7 @@ pub struct Lead {
     heard: Heard,
     leader: Leader,
     guards: Guards,
+    missing: Missing,
     /// First epoch from which each announced webhook has been announced without a break, by its id.
     since: BTreeMap<String, u64>,
 }
@@ -40,6 +44,8 @@ pub struct Turn<'a> {
     pub seen: &'a [SeenWebhook],
     /// The registrations of ours.
     pub registered: &'a [Registered],
+    /// Everything that receives reviews by our registrations.
+    pub receivers: &'a [Receivers],
     /// The apiserver's version, where it knows no match conditions.
     pub unsupported: Option<&'a str>,
     /// True where we held the leader's lease when it was read.
@@ -57,6 +63,8 @@ pub struct Plan {
     pub guards: Vec<Guard>,
     /// Webhooks that are not written for a while, as the apiserver has refused that.
     pub rests: BTreeSet<WebhookKey>,
+    /// Fights with owners, for the next leader.
+    pub fights: BTreeMap<String, KeptFights>,
 }
 
 /// One configuration to be written: exactly these of its webhooks carry our condition afterwards.
@@ -103,8 +111,8 @@ impl Lead {
         let stalled: Vec<_> = stalled.collect();
         let claims: Vec<_> = live.iter().map(|lease| (lease.replica(), lease.claims())).collect();
         if !turn.held {
-            let announced = seen.iter().map(|seen| &seen.standing).filter(|it| before.ids.contains(&it.id));
-            self.leader.begin(announced);
+            let kept = leases.iter().find(|lease| lease.is_leader()).map(Lease::fights).unwrap_or_default();
+            self.leader.begin(now, seen, &before, &kept);
             self.since = before.ids.iter().map(|id| (id.clone(), before.epoch)).collect();
         }
         // A replica that has read one announcement with this webhook follows the later ones as well.
@@ -112,6 +120,7 @@ impl Lead {
             let since = self.since.get(id).copied().unwrap_or(before.epoch);
             claims.ids.contains(id) && (since..=before.epoch).contains(&claims.epoch)
         };
+        let missing = self.missing.step(now, turn.receivers, leases, |lease| silence(lease) < ENDED);
         let facts: Vec<_> = seen
             .iter()
             .map(|seen| {
@@ -127,6 +136,7 @@ impl Lead {
                     announced: before.ids.contains(id),
                     silent: silent.collect(),
                     stalled: &stalled,
+                    missing: missing.as_ref().map(|(what, overdue)| (what.as_str(), *overdue)),
                     // Without a live replica nothing is confirmed.
                     unconfirmed: match claims.is_empty() {
                         true => vec!["any replica".to_owned()],
@@ -148,7 +158,8 @@ impl Lead {
             self.since.entry(id.clone()).or_insert(epoch);
         }
         let rests = decisions.iter().map(|(key, _)| key).filter(|key| self.leader.rests(key, now)).cloned().collect();
-        Plan { announcement: Announcement { epoch, ids }, decisions, guards, rests }
+        let fights = self.leader.kept(now);
+        Plan { announcement: Announcement { epoch, ids }, decisions, guards, rests, fights }
     }
 
     /// Names of leases whose replicas ended long ago.
@@ -160,6 +171,16 @@ impl Lead {
     /// Records that the apiserver rejects the condition of that webhook, or another write of ours to it.
     pub fn refused(&mut self, key: &WebhookKey, what: String, now: Duration) {
         self.leader.refused(key, what, now);
+    }
+
+    /// Records that the announcement that the turn at `turn` planned was written by `now`.
+    pub fn announced(&mut self, turn: Duration, now: Duration) {
+        self.leader.announced(turn, now);
+    }
+
+    /// Records that the apiserver has put the condition on that webhook, at `now`.
+    pub fn landed(&mut self, key: &WebhookKey, now: Duration) {
+        self.leader.landed(key, now);
     }
 
     /// Number of times that owners have dropped the condition.
@@ -256,7 +277,7 @@ mod tests {
     fn written(lead: &mut Lead, second: u64, seen: &SeenWebhook) -> Vec<Write> {
         let seen = std::slice::from_ref(seen);
         let now = Duration::from_secs(second);
-        let turn = Turn { now, leases: &[], seen, registered: &[], unsupported: None, held: true };
+        let turn = Turn { now, leases: &[], seen, registered: &[], receivers: &[], unsupported: None, held: true };
         lead.plan(turn).writes(seen)
     }
 

@@ -5,30 +5,37 @@
 //! next turn.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 
 use serde_json::Value;
 
-use super::{Decision, Fights, MOST_CONDITIONS, Reason, SeenWebhook, WebhookKey, WebhookStanding};
+use super::{
+    Announcement, Decision, Fights, KeptFights, MOST_CONDITIONS, MOST_FIGHTS, Reason, SeenWebhook, WebhookKey,
+    WebhookStanding,
+};
 
 /// Longest announcement of a webhook that cannot be taken: meanwhile the apiserver and some replicas both call it.
 const MOST_ANNOUNCED: Duration = Duration::from_secs(6);
 /// Shortest announcement of a webhook before it is taken, and shortest time since its entry changed: by then even a
-/// replica that cannot write its lease calls that entry.
-const LEAST_ANNOUNCED: Duration = Duration::from_millis(1500);
+/// replica that cannot write its lease calls that entry, or takes what it has read for stale.
+pub(super) const LEAST_ANNOUNCED: Duration = Duration::from_millis(1500);
 /// First pause after an announcement that failed, in which the webhook is left to the apiserver; it doubles with each
 /// further failure in a row.
 const FIRST_REST: Duration = Duration::from_secs(15);
 /// Longest pause.
 const LONGEST_REST: Duration = Duration::from_secs(3600);
-/// Pause after a webhook was given back because a replica does not call it; first pause after a rejected write, which
+/// Pause after a webhook was given back because a replica does not call it, or is missing; first pause after a rejected write, which
 /// doubles with each further failure in a row.
 const REST: Duration = Duration::from_secs(60);
 /// Time for which a webhook stays announced after it was given back or dropped, so that a replica that starts meanwhile
 /// calls it until every apiserver has observed that.
 const LINGERS: Duration = Duration::from_millis(1500);
+/// Most writes of the condition in a row of which none is seen to have happened: each came after a change by the owner,
+/// or got no answer.
+const MOST_TRIES: u32 = 3;
 /// Time for which a replica may fail to call a webhook that carries the condition: it may just have started.
 const SILENCE: Duration = Duration::from_secs(6);
 
@@ -45,12 +52,20 @@ pub struct Facts<'a> {
     pub silent: Vec<String>,
     /// Replicas that count as alive, but have not renewed their lease for a while.
     pub stalled: &'a [String],
+    /// Something may receive reviews and is no replica that takes part: its name, and whether that has been so for too
+    /// long.
+    pub missing: Option<(&'a str, bool)>,
 }
 
 #[derive(Debug, Default)]
 struct Track {
     /// It carried the condition, and was to keep it.
     held: bool,
+    /// Time at which the apiserver has put the condition there, if no later read has been seen: reads that began before
+    /// do not have it.
+    landed: Option<Duration>,
+    /// Writes of the condition since it was last seen there.
+    tries: u32,
     fights: Fights,
     /// Start of its announcement while it does not carry the condition.
     since: Option<Duration>,
@@ -90,21 +105,53 @@ impl Leader {
         facts.iter().map(decide).collect()
     }
 
-    /// Takes over from another leader, which has announced these.
-    pub fn begin<'a>(&mut self, announced: impl Iterator<Item = &'a WebhookStanding>) {
+    /// Takes over from another leader, which has announced some of these, and handed its fights over.
+    pub fn begin(
+        &mut self,
+        now: Duration,
+        seen: &[SeenWebhook],
+        before: &Announcement,
+        kept: &BTreeMap<String, KeptFights>,
+    ) {
         self.tracks.clear();
-        for standing in announced {
-            let track = self.tracks.entry(standing.key.clone()).or_default();
-            track.attempted = Some(standing.version.clone());
+        for WebhookStanding { id, key, version, .. } in seen.iter().map(|seen| &seen.standing) {
+            let (announced, kept) = (before.ids.contains(id), kept.get(id));
+            if !announced && kept.is_none() {
+                continue;
+            }
+            let track = self.tracks.entry(key.clone()).or_default();
+            track.attempted = announced.then(|| version.clone());
+            track.fights = kept.map(|kept| Fights::from_kept(kept, now)).unwrap_or_default();
         }
+    }
+
+    /// Fights to hand over, by the webhooks' ids; of too many, those with the most drops.
+    pub fn kept(&self, now: Duration) -> BTreeMap<String, KeptFights> {
+        let kept = |(key, track): (&WebhookKey, &Track)| Some((track.fights.kept(now)?, key.id()));
+        let mut all: Vec<_> = self.tracks.iter().filter_map(kept).collect();
+        all.sort_by_key(|(kept, _)| Reverse(kept.weight()));
+        all.into_iter().take(MOST_FIGHTS).map(|(kept, id)| (id, kept)).collect()
     }
 
     /// Records that the apiserver rejects the condition of that webhook, or another write of ours to it.
     pub fn refused(&mut self, key: &WebhookKey, what: String, now: Duration) {
         let track = self.tracks.entry(key.clone()).or_default();
-        let rest = REST.saturating_mul(1 << track.vain.min(10)).min(LONGEST_REST);
-        track.vain += 1;
-        track.rest = Some((now + rest, Reason::Refused(what)));
+        track.rest_from(now, REST, Reason::Refused(what));
+        (track.since, track.attempted) = (None, None);
+    }
+
+    /// Records that the announcement that the turn at `turn` planned was written by `now`: nobody could read it before.
+    pub fn announced(&mut self, turn: Duration, now: Duration) {
+        for track in self.tracks.values_mut().filter(|track| track.since == Some(turn)) {
+            track.since = Some(now);
+        }
+    }
+
+    /// Records that the apiserver has put the condition there, at `now`. An owner that reacts at once drops it before it
+    /// is ever read.
+    pub fn landed(&mut self, key: &WebhookKey, now: Duration) {
+        let track = self.tracks.entry(key.clone()).or_default();
+        (track.held, track.landed, track.tries, track.vain) = (true, Some(now), 0, 0);
         (track.since, track.attempted) = (None, None);
     }
 
@@ -126,16 +173,21 @@ impl Leader {
     fn decide(&mut self, now: Duration, facts: &Facts<'_>, unsupported: Option<&str>) -> Decision {
         let standing = &facts.seen.standing;
         let track = self.tracks.entry(standing.key.clone()).or_default();
-        let against = against(facts.seen);
+        let against = facts.seen.against().cloned();
         if track.entry.as_ref().is_none_or(|(entry, _)| *entry != standing.entry) {
             track.entry = Some((standing.entry.clone(), now));
         }
         if standing.carries {
-            track.since = None;
-            track.attempted = None;
+            (track.since, track.attempted, track.landed, track.tries) = (None, None, None, 0);
             track.lingers = now + LINGERS + facts.seen.in_flight;
             if let Some(reason) = against {
                 (track.held, track.silent) = (false, None);
+                return Decision::GiveBack(reason);
+            }
+            if let Some((what, _)) = facts.missing.filter(|(_, overdue)| *overdue) {
+                let reason = Reason::ReplicaMissing(what.to_owned());
+                (track.held, track.silent) = (false, None);
+                track.rest = Some((now + REST, reason.clone()));
                 return Decision::GiveBack(reason);
             }
             if facts.silent.is_empty() {
@@ -150,6 +202,10 @@ impl Leader {
             return Decision::Keep;
         }
         track.silent = None;
+        if track.landed.is_some_and(|at| now < at) {
+            return Decision::Announce;
+        }
+        track.landed = None;
         if std::mem::take(&mut track.held) {
             track.lingers = now + LINGERS + facts.seen.in_flight;
             // A replica that starts cannot call a webhook that it has given back: that is announced anew, and its owner
@@ -165,6 +221,7 @@ impl Leader {
         track.attempted.take_if(|version| *version != standing.version);
         let reason = against
             .or_else(|| unsupported.map(|version| Reason::NoConditions(version.to_owned())))
+            .or_else(|| facts.missing.map(|(what, _)| Reason::ReplicaMissing(what.to_owned())))
             .or_else(|| (standing.conditions >= MOST_CONDITIONS).then_some(Reason::Full))
             .or_else(|| track.fights.lost(now).map(Reason::Fought))
             .or_else(|| track.rest.as_ref().filter(|(until, _)| now < *until).map(|(_, reason)| reason.clone()))
@@ -179,15 +236,21 @@ impl Leader {
         let long_enough = |since: Duration| now.saturating_sub(since) >= LEAST_ANNOUNCED;
         let known = track.entry.as_ref().is_some_and(|(_, since)| long_enough(*since));
         let called = facts.announced && facts.unconfirmed.is_empty() && announced_for >= LEAST_ANNOUNCED;
-        if called && known && facts.seen.guarded {
-            track.since = None;
+        let can_be_taken = called && known && facts.seen.guarded;
+        if can_be_taken && track.tries < MOST_TRIES {
+            track.tries += 1;
             track.attempted = Some(standing.version.clone());
             return Decision::Take;
         }
-        if announced_for < MOST_ANNOUNCED {
+        if announced_for < MOST_ANNOUNCED && !can_be_taken {
             return Decision::Announce;
         }
         let reason = match facts.unconfirmed.is_empty() {
+            true if can_be_taken => Reason::Refused(
+                "several writes in a row came after another change, or got no answer; let its owner write it only when \
+                 something has changed"
+                    .to_owned(),
+            ),
             true if !facts.seen.guarded => Reason::Refused("Gatepost's registration gets no finalizer".to_owned()),
             true if !known => Reason::Unservable(
                 "it changes all the time, and no replica has called its newest state for long enough; let its owner \
@@ -196,14 +259,20 @@ impl Leader {
             ),
             _ => Reason::NotCalled(facts.unconfirmed.clone()),
         };
-        let rest = FIRST_REST.saturating_mul(1 << track.vain.min(10)).min(LONGEST_REST);
-        track.vain += 1;
-        track.rest = Some((now + rest, reason.clone()));
+        track.rest_from(now, FIRST_REST, reason.clone());
         track.left(reason)
     }
 }
 
 impl Track {
+    /// Begins a pause: this one for a first failure, twice as long for each further one in a row.
+    fn rest_from(&mut self, now: Duration, first: Duration, reason: Reason) {
+        let rest = first.saturating_mul(1 << self.vain.min(10)).min(LONGEST_REST);
+        self.vain += 1;
+        self.tries = 0;
+        self.rest = Some((now + rest, reason));
+    }
+
     fn left(&mut self, reason: Reason) -> Decision {
         self.since = None;
         match self.attempted {
@@ -211,12 +280,6 @@ impl Track {
             None => Decision::Leave(reason),
         }
     }
-}
-
-/// Reason to leave a webhook to the apiserver, whatever the replicas do.
-fn against(seen: &SeenWebhook) -> Option<Reason> {
-    let wanted = seen.wanted.as_ref().err();
-    wanted.or(seen.unservable.as_ref()).or(seen.objection.as_ref()).cloned()
 }
 
 #[cfg(test)]

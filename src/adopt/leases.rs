@@ -1,13 +1,16 @@
 //! Leases: annotations of Lease objects through which replicas coordinate: the leader, its announcement, the claims of
 //! each replica, and requests made by command.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{AdoptionScope, Reason, WebhookKey, WebhookStanding};
+use super::{AdoptionScope, KeptFights, Reason, WebhookKey, WebhookStanding};
 
 /// Name of the leader's lease.
 pub const LEADER: &str = "gatepost-adopt";
@@ -15,6 +18,8 @@ pub const LEADER: &str = "gatepost-adopt";
 pub const LIVE: Duration = Duration::from_secs(15);
 /// Most webhooks that can be taken over: an object has room for 256 KiB of annotations.
 pub const MOST_WEBHOOKS: usize = 4096;
+/// Most webhooks whose fights are handed over to the next leader.
+pub const MOST_FIGHTS: usize = 100;
 /// Most bytes of the annotation with the state of the webhooks.
 const MOST_STATUS: usize = 96 << 10;
 
@@ -22,6 +27,7 @@ const ANNOUNCED: &str = "gatepost.dev/announced";
 const CALLS: &str = "gatepost.dev/calls";
 const WISHES: &str = "gatepost.dev/wishes";
 const STATUS: &str = "gatepost.dev/webhooks";
+const FIGHTS: &str = "gatepost.dev/fights";
 
 /// Webhooks that replicas are to call, whether they carry the condition yet or not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -157,6 +163,11 @@ impl Lease {
         self.read(WISHES)
     }
 
+    /// Fights with owners that its holder hands over, by the webhooks' ids.
+    pub fn fights(&self) -> BTreeMap<String, KeptFights> {
+        self.read(FIGHTS)
+    }
+
     /// Name, state and reason of each webhook, as the leader wrote them.
     pub fn status(&self) -> Vec<[String; 3]> {
         self.read(STATUS)
@@ -185,7 +196,7 @@ pub fn replica_lease(holder: &str, renewed: &str, claims: Option<&Claims>) -> Va
     })
 }
 
-/// Merge patch of the leader's lease: holder, announcement, and state of each webhook. The apiserver rejects it where
+/// Merge patch of the leader's lease: holder, announcement, state of each webhook, fights. The apiserver rejects it where
 /// the lease has changed since that version.
 pub fn leader_lease(
     version: &str,
@@ -193,13 +204,15 @@ pub fn leader_lease(
     renewed: &str,
     announcement: &Announcement,
     status: &[[String; 3]],
+    fights: &BTreeMap<String, KeptFights>,
 ) -> Value {
     let mut status = status.to_vec();
     while text(&status).len() > MOST_STATUS {
         status.truncate(status.len() / 2);
     }
+    let annotations = json!({ANNOUNCED: text(announcement), STATUS: text(&status), FIGHTS: text(fights)});
     json!({
-        "metadata": {"resourceVersion": version, "annotations": {ANNOUNCED: text(announcement), STATUS: text(&status)}},
+        "metadata": {"resourceVersion": version, "annotations": annotations},
         "spec": {"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": LIVE.as_secs()},
     })
 }
@@ -212,7 +225,10 @@ fn text(value: &impl Serialize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{adopt::standings, model::HookType};
+    use crate::{
+        adopt::{Fights, standings},
+        model::HookType,
+    };
 
     #[test]
     fn what_is_written_is_read_and_what_is_broken_says_nothing() {
@@ -226,10 +242,13 @@ mod tests {
         assert!(!read.is_leader() && read.name.starts_with("gatepost-adopt."));
         assert_ne!(lease_name("Node_1/4711"), lease_name("Node_1/4712"), "two processes of one name");
         let announcement = Announcement { epoch: 1, ids };
-        let mut lease = leader_lease("9", "a/1", "t", &announcement, &[["w".into(), "taken".into(), "".into()]]);
+        let fights = BTreeMap::from([("ab".to_owned(), KeptFights::default())]);
+        let told = [["w".into(), "taken".into(), "".into()]];
+        let mut lease = leader_lease("9", "a/1", "t", &announcement, &told, &fights);
         lease["metadata"]["name"] = LEADER.into();
         let read = Lease::of(&lease).unwrap();
         assert_eq!((read.announcement(), read.status().len(), read.wishes()), (announcement, 1, Wishes::default()));
+        assert_eq!(read.fights(), fights);
         lease["metadata"]["annotations"]["gatepost.dev/announced"] = "{\"epoch\": [}".into();
         assert_eq!(Lease::of(&lease).unwrap().announcement(), Announcement::default());
         assert_eq!(Lease::of(&json!({"metadata": {"name": "kube-scheduler"}})), None);
@@ -238,8 +257,17 @@ mod tests {
     #[test]
     fn a_status_is_cut_to_what_an_object_can_hold() {
         let long = vec![["w".repeat(250), "left".to_owned(), "x".repeat(400)]; 4096];
-        let lease = leader_lease("9", "a/1", "t", &Announcement::default(), &long);
-        assert!(lease.to_string().len() < 200 << 10);
+        let all = (0..MOST_WEBHOOKS).map(|number| format!("{number:016}")).collect();
+        let mut fights = Fights::default();
+        (0..12).for_each(|drop| fights.dropped(Duration::from_secs(drop * 299), Duration::ZERO));
+        let kept = fights.kept(Duration::from_secs(3400)).unwrap();
+        assert_eq!(kept.weight(), 12);
+        let fights: BTreeMap<_, _> = (0..MOST_FIGHTS).map(|number| (format!("{number:016}"), kept.clone())).collect();
+        let lease = leader_lease("9", "a/1", "t", &Announcement { epoch: 1, ids: all }, &long, &fights);
+        let annotations = lease["metadata"]["annotations"].as_object().unwrap();
+        let size: usize = annotations.values().map(|value| value.as_str().unwrap().len()).sum();
+        // Requests by command have another 64 KiB.
+        assert!(size < 190 << 10, "{size}");
     }
 
     #[test]

@@ -27,6 +27,7 @@ mod leader;
 mod leases;
 mod patch;
 mod reason;
+mod receivers;
 mod selector;
 mod standing;
 mod unserved;
@@ -34,17 +35,19 @@ mod unserved;
 pub use self::{
     asking::{Asked, Asking, Cause, GRACE, SeenWebhook},
     decision::Decision,
-    fights::Fights,
-    follower::{Followed, Follower},
+    fights::{Fights, KeptFights},
+    follower::{Followed, Follower, UNHEARD_FOR},
     guards::{Guard, Registered},
     key::WebhookKey,
     lead::{Lead, Plan, Turn, Write},
     leader::{Facts, Leader},
     leases::{
-        Announcement, Claims, LEADER, LIVE, Lease, MOST_WEBHOOKS, Wishes, leader_lease, lease_name, replica_lease,
+        Announcement, Claims, LEADER, LIVE, Lease, MOST_FIGHTS, MOST_WEBHOOKS, Wishes, leader_lease, lease_name,
+        replica_lease,
     },
     patch::{Carrier, GUARD, MANAGER, applied, fenced, forced_removal, given_back, guard},
     reason::Reason,
+    receivers::{ApiserverIdentities, Receivers, Way},
     selector::{AdoptionScope, parse_selector},
     standing::{CONDITION, EXPRESSION, FENCE, GIVEN_BACK, MOST_CONDITIONS, WebhookStanding, standings, stripped},
     unserved::Unserved,

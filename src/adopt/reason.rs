@@ -21,6 +21,8 @@ pub enum Reason {
     NoAccessReviews(String),
     /// It is named as a webhook of Gatepost's own registration.
     NamedLikeOurs,
+    /// A match condition of our name has another expression.
+    ForeignCondition,
     /// No room for a further match condition.
     Full,
     /// The apiserver is of a version without match conditions.
@@ -31,6 +33,8 @@ pub enum Reason {
     Fought(u32),
     /// The apiserver rejects the change.
     Refused(String),
+    /// A replica is missing where reviews are received.
+    ReplicaMissing(String),
     /// There are more webhooks than can be taken over.
     TooMany,
 }
@@ -46,17 +50,19 @@ impl Reason {
             Self::Uncovered(_) => "uncovered",
             Self::NoAccessReviews(_) => "no_access_reviews",
             Self::NamedLikeOurs => "named_like_ours",
+            Self::ForeignCondition => "foreign_condition",
             Self::Full => "conditions_full",
             Self::NoConditions(_) => "no_match_conditions",
             Self::NotCalled(_) => "not_called",
             Self::Fought(_) => "fought",
             Self::Refused(_) => "refused",
+            Self::ReplicaMissing(_) => "replica_missing",
             Self::TooMany => "too_many",
         }
     }
 
     /// Every word, in the order of the metric.
-    pub const WORDS: [&'static str; 13] = [
+    pub const WORDS: [&'static str; 15] = [
         "not_wanted",
         "released",
         "unservable",
@@ -64,11 +70,13 @@ impl Reason {
         "uncovered",
         "no_access_reviews",
         "named_like_ours",
+        "foreign_condition",
         "conditions_full",
         "no_match_conditions",
         "not_called",
         "fought",
         "refused",
+        "replica_missing",
         "too_many",
     ];
 }
@@ -94,6 +102,11 @@ impl fmt::Display for Reason {
             Self::NamedLikeOurs => {
                 f.write_str("has a name of Gatepost's own registration; rename it, or remove it where it is a leftover")
             }
+            Self::ForeignCondition => write!(
+                f,
+                "has a match condition {CONDITION} that is not Gatepost's, and may hold requests back from everybody; \
+                 remove it, or give it another name"
+            ),
             Self::Full => write!(
                 f,
                 "has {MOST_CONDITIONS} match conditions, and there is no room for {CONDITION}; join two of them with &&"
@@ -111,6 +124,11 @@ impl fmt::Display for Reason {
                  for a while. Let the owner patch or apply instead of replacing it"
             ),
             Self::Refused(what) => write!(f, "the apiserver refuses the condition: {what}"),
+            Self::ReplicaMissing(what) => write!(
+                f,
+                "Gatepost may receive reviews where it would not call it: {what}; nothing is taken over until every \
+                 Gatepost that is called serves with --adopt"
+            ),
             Self::TooMany => write!(f, "there are more than {MOST_WEBHOOKS} webhooks; select fewer"),
         }
     }
@@ -131,11 +149,13 @@ mod tests {
             Reason::Uncovered(text()),
             Reason::NoAccessReviews(text()),
             Reason::NamedLikeOurs,
+            Reason::ForeignCondition,
             Reason::Full,
             Reason::NoConditions(text()),
             Reason::NotCalled(Vec::new()),
             Reason::Fought(3),
             Reason::Refused(text()),
+            Reason::ReplicaMissing(text()),
             Reason::TooMany,
         ];
         assert_eq!(all.each_ref().map(Reason::word), Reason::WORDS);

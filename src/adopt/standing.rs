@@ -50,6 +50,8 @@ pub struct WebhookStanding {
     pub marked: bool,
     /// A replica that started has given it back, as [`GIVEN_BACK`] says.
     pub given_back: bool,
+    /// A condition of our name is somebody else's: it has another expression than ours.
+    pub foreign: bool,
     /// Match conditions of its own.
     pub conditions: usize,
     /// The entry without our condition.
@@ -86,6 +88,7 @@ pub fn standings(hook_type: HookType, object: &Value) -> Vec<WebhookStanding> {
             carries,
             expression,
             outdated: carried.is_some_and(|carried| carried != expression),
+            foreign: has_our_name(&entry),
             conditions: entry["matchConditions"].as_array().map_or(0, Vec::len),
             entry,
         })
@@ -98,6 +101,11 @@ pub fn standings(hook_type: HookType, object: &Value) -> Vec<WebhookStanding> {
 pub fn stripped(entry: Value) -> (Value, bool) {
     let (entry, carried) = taken_off(entry);
     (entry, carried.is_some())
+}
+
+/// Has the entry a condition of our name? Ours has been taken off.
+fn has_our_name(entry: &Value) -> bool {
+    entry["matchConditions"].as_array().into_iter().flatten().any(|condition| condition["name"] == CONDITION)
 }
 
 /// The expression of this match condition, where it is ours.
@@ -175,7 +183,8 @@ mod tests {
         let alone = one(json!([ours]), json!([]));
         assert_eq!((alone.carries, alone.entry), (true, json!({"name": "w.x.y"})));
         let odd = one(json!([{"name": CONDITION, "expression": "true"}]), json!([]));
-        assert_eq!((odd.carries, odd.conditions), (false, 1), "somebody's own, of our name");
+        assert_eq!((odd.carries, odd.foreign, odd.conditions), (false, true, 1), "somebody's own, of our name");
+        assert!(!both.foreign && !alone.foreign);
         assert!(!one(Value::Null, json!([])).carries);
         assert!(standings(HookType::Mutating, &json!({"webhooks": [{}, 1]})).is_empty());
     }

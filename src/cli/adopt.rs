@@ -1,5 +1,6 @@
 //! `adopt` and `release`: which webhooks of a cluster Gatepost calls in the apiserver's place.
 
+mod alone;
 mod wish;
 
 use std::{

@@ -203,15 +203,19 @@ impl KubeClient {
         self.write(Method::PATCH, &query, Some("application/apply-patch+yaml"), body).await
     }
 
-    /// Applies webhooks' conditions in the name of their field manager. The apiserver gives up after two seconds: whoever
-    /// has written it must know by when it is done, or will not be.
+    /// Applies webhooks' conditions in the name of their field manager, and returns the object as it is then. The apiserver
+    /// gives up after two seconds: whoever has written it must know by when it is done, or will not be.
     ///
     /// # Errors
     /// As [`KubeClient::apply`].
-    pub async fn apply_conditions(&self, path: &str, object: &Value) -> Result<(), KubeError> {
+    pub async fn apply_conditions(&self, path: &str, object: &Value) -> Result<Value, KubeError> {
         let query = format!("{path}?fieldManager={MANAGER}&force=true&timeout=2s");
         let body = object.to_string().into_bytes();
-        self.write(Method::PATCH, &query, Some("application/apply-patch+yaml"), body).await
+        let applying = async {
+            let sent = self.send_write(Method::PATCH, &query, Some("application/apply-patch+yaml"), body).await?;
+            self.parsed(path, sent).await
+        };
+        tokio::time::timeout(PATIENCE, applying).await.map_err(|_| self.late())?
     }
 
     /// Deletes the object at `path`; false where there was none.
@@ -257,19 +261,28 @@ impl KubeClient {
         form: Option<&str>,
         body: Vec<u8>,
     ) -> Result<(), KubeError> {
+        let writing = self.send_write(method, path, form, body);
+        tokio::time::timeout(PATIENCE, writing).await.map_err(|_| self.late())?.map(drop)
+    }
+
+    /// The answer to a write that was accepted.
+    async fn send_write(
+        &self,
+        method: Method,
+        path: &str,
+        form: Option<&str>,
+        body: Vec<u8>,
+    ) -> Result<Response<Body>, KubeError> {
         let mut request = Request::builder().method(method.clone()).uri(path).header("accept", "application/json");
         if let Some(form) = form {
             request = request.header("content-type", form);
         }
         let request = request.body(Body::from(body)).map_err(|error| self.nonsense(path, error.to_string()))?;
-        let writing = async {
-            let sent = self.inner.send(request).await.map_err(|error| KubeError::call(&self.server, &error))?;
-            match sent.status().is_success() {
-                true => Ok(()),
-                false => Err(self.refused(path, sent).await.unwritten(method.as_str())),
-            }
-        };
-        tokio::time::timeout(PATIENCE, writing).await.map_err(|_| self.late())?
+        let sent = self.inner.send(request).await.map_err(|error| KubeError::call(&self.server, &error))?;
+        match sent.status().is_success() {
+            true => Ok(sent),
+            false => Err(self.refused(path, sent).await.unwritten(method.as_str())),
+        }
     }
 
     async fn answer(&self, path: &str) -> Result<Value, KubeError> {

@@ -48,6 +48,8 @@ pub struct Current {
     rejected: ArcSwapOption<Rejection>,
     unconfirmed: ArcSwapOption<Unconfirmed>,
     draining: AtomicBool,
+    /// Age from which the configuration is not trusted, in milliseconds.
+    trusted: AtomicU64,
     /// The store's revision at the last good read, plus one; 0 where there is none.
     observed: AtomicU64,
     retired: ArcSwap<Vec<RetiredHook>>,
@@ -75,6 +77,7 @@ impl Current {
             rejected: ArcSwapOption::empty(),
             unconfirmed: ArcSwapOption::empty(),
             draining: AtomicBool::new(false),
+            trusted: AtomicU64::new(u64::try_from(STALE_AFTER.as_millis()).unwrap_or(u64::MAX)),
             observed: AtomicU64::new(0),
             retired: ArcSwap::default(),
             break_glass: BreakGlasses::default(),
@@ -146,9 +149,19 @@ impl Current {
         self.age(now).is_some() && self.load().number > 0
     }
 
-    /// True while the configuration is younger than [`STALE_AFTER`].
+    /// Sets the age from which the configuration is not trusted: [`STALE_AFTER`], or less.
+    pub fn trust_for(&self, age: Duration) {
+        self.trusted.store(u64::try_from(age.as_millis()).unwrap_or(u64::MAX), Ordering::Release);
+    }
+
+    /// Age from which the configuration is not trusted.
+    pub fn trusted_for(&self) -> Duration {
+        Duration::from_millis(self.trusted.load(Ordering::Acquire)).min(STALE_AFTER)
+    }
+
+    /// True while the configuration is younger than [that](Current::trusted_for).
     pub fn is_fresh(&self, now: Instant) -> bool {
-        self.age(now).is_some_and(|age| age < STALE_AFTER)
+        self.age(now).is_some_and(|age| age < self.trusted_for())
     }
 
     /// Failure of the last read; `None` while the last one was good.
@@ -277,7 +290,10 @@ mod tests {
         assert!(current.is_fresh(at(5999)), "an older read that ends late does not age us");
         current.stamp(at(6500));
         assert!(current.is_fresh(at(11_499)));
+        current.trust_for(Duration::from_millis(1400));
+        assert!(current.is_fresh(at(7899)) && !current.is_fresh(at(7900)));
     }
+
     thread_local! {
         static SLEPT: Cell<u64> = const { Cell::new(0) };
     }

@@ -7,8 +7,10 @@
 mod failure;
 mod in_force;
 mod overlap;
+mod receiving;
 mod record;
 mod rights;
+mod uncovered;
 mod version;
 mod writes;
 
@@ -28,17 +30,22 @@ use self::{
     overlap::Overlap,
     record::Recorder,
     rights::Rights,
-    writes::Written,
+    uncovered::Uncovered,
 };
-pub use self::{version::too_old, writes::hold};
+pub use self::{
+    receiving::Receiving,
+    record::{EVENTS_PATH, event},
+    version::too_old,
+    writes::{Written, hold, write},
+};
 use crate::{
     adopt::{
-        Claims, Decision, LEADER, Lead, Lease, Plan, Reason, SeenWebhook, Turn, Unserved, WebhookKey, Write,
-        leader_lease, lease_name,
+        Claims, Decision, LEADER, Lead, Lease, Plan, Reason, SeenWebhook, Turn, UNHEARD_FOR, Unserved, WebhookKey,
+        Write, leader_lease, lease_name,
     },
     clock::{Moment, slept},
     kube::{KubeAccess, KubeClient, KubeError, ReloadingClient},
-    live::Current,
+    live::{Current, current::STALE_AFTER},
     source::{AdoptionReads, AdoptionView, kubernetes::adopting::micro_time},
     telemetry::{Audit, Metrics, Webhooks},
 };
@@ -54,8 +61,6 @@ const RENEW: Duration = Duration::from_secs(5);
 const WRITES_WITHIN: Duration = Duration::from_secs(5);
 /// Interval at which the apiserver's version is read.
 const VERSION_EVERY: Duration = Duration::from_secs(600);
-/// Time for our registration to cover a taken webhook again before the webhook is given back.
-const FOLLOWS: Duration = Duration::from_secs(3);
 /// Most leases of dead replicas that are deleted at one turn.
 const SWEPT: usize = 5;
 const MERGE: &str = "application/merge-patch+json";
@@ -80,8 +85,8 @@ pub struct Adoption {
     failed: Option<String>,
     overlap: Overlap,
     displaced: Displaced,
-    /// Time from which our registration has not covered a taken webhook, by its id.
-    uncovered: BTreeMap<String, Instant>,
+    uncovered: Uncovered,
+    receiving: Receiving,
     leads: bool,
     /// Our lease was deleted: the credentials name two clusters.
     withdrawn: bool,
@@ -113,7 +118,8 @@ impl Adoption {
             failed: None,
             overlap: Overlap::default(),
             displaced: Displaced::default(),
-            uncovered: BTreeMap::new(),
+            uncovered: Uncovered::default(),
+            receiving: Receiving::default(),
             leads: false,
             withdrawn: false,
         })
@@ -156,6 +162,7 @@ impl Adoption {
     }
 
     async fn turn(&mut self, view: &AdoptionView) -> Result<(), Failure> {
+        self.current.trust_for(if view.followed.unheard { UNHEARD_FOR } else { STALE_AFTER });
         let client = self.connection.client().await?;
         let in_force = InForce::of(&self.current.load(), &view.followed.asked);
         self.count(view, &in_force.called);
@@ -193,7 +200,7 @@ impl Adoption {
         let (mut seen, mut denied) = (Cow::Borrowed(&*view.seen), BTreeSet::new());
         match view.due.is_empty() || view.due.iter().any(|due| due.conditional) {
             true => self.uncovered.clear(),
-            false => self.forgive(&mut seen),
+            false => self.uncovered.forgive(&mut seen),
         }
         let asks = |seen: &SeenWebhook| seen.asks_authorizer && (seen.wanted.is_ok() || seen.standing.carries);
         if !seen.iter().any(asks) {
@@ -207,25 +214,6 @@ impl Adoption {
         (seen, denied)
     }
 
-    /// Drops the objection that our registration does not cover a taken webhook, for [`FOLLOWS`]: meanwhile the
-    /// registration is brought up to date. Not so where somebody has put a condition on it, which may come back each time.
-    fn forgive(&mut self, seen: &mut Cow<'_, [SeenWebhook]>) {
-        let uncovered =
-            |seen: &SeenWebhook| seen.standing.carries && matches!(seen.objection, Some(Reason::Uncovered(_)));
-        let places: Vec<_> = (0..seen.len()).filter(|place| seen.get(*place).is_some_and(uncovered)).collect();
-        let ids: BTreeSet<_> = places.iter().filter_map(|place| Some(seen.get(*place)?.standing.id.clone())).collect();
-        self.uncovered.retain(|id, _| ids.contains(id));
-        for id in ids {
-            self.uncovered.entry(id).or_insert_with(Instant::now);
-        }
-        for place in places {
-            let Some(one) = seen.to_mut().get_mut(place) else { continue };
-            if self.uncovered.get(&one.standing.id).is_some_and(|since| since.elapsed() < FOLLOWS) {
-                one.objection = None;
-            }
-        }
-    }
-
     /// Renews the leader's lease, or takes it, and writes what is due.
     async fn lead(
         &mut self,
@@ -236,11 +224,14 @@ impl Adoption {
         let unsupported = self.unsupported(client).await?;
         let held = leader.holder == self.reads.holder;
         let AdoptionView { now, leases, registered, .. } = view;
-        let turn = Turn { now: *now, leases, seen, registered, unsupported: unsupported.as_deref(), held };
+        let ways = registered.iter().flat_map(|one| one.ways.iter().cloned()).collect();
+        let receivers = &*self.receiving.read(client, ways).await;
+        let unsupported = unsupported.as_deref();
+        let turn = Turn { now: *now, leases, seen, registered, receivers, unsupported, held };
         let plan = self.lead.plan(turn);
         let renewed = Moment::now(slept);
-        let (version, holder) = (&leader.version, &self.reads.holder);
-        let lease = leader_lease(version, holder, &micro_time(), &plan.announcement, &plan.status());
+        let (version, holder, status) = (&leader.version, &self.reads.holder, plan.status());
+        let lease = leader_lease(version, holder, &micro_time(), &plan.announcement, &status, &plan.fights);
         let path = format!("{}/{LEADER}", self.reads.adopt.leases());
         match client.patch(&path, MERGE, &lease).await {
             Ok(()) => {}
@@ -248,6 +239,7 @@ impl Adoption {
             Err(KubeError::Unwritten { code: 409, .. }) => return Ok(()),
             Err(error) => return Err(error),
         }
+        self.lead.announced(*now, Moment::now(slept).since(self.reads.opened));
         if !std::mem::replace(&mut self.leads, true) {
             tracing::info!(replica = self.reads.adopt.replica, "this replica takes webhooks over from now on");
         }
@@ -288,7 +280,8 @@ impl Adoption {
 
     async fn write(&mut self, client: &KubeClient, now: Duration, write: &Write) -> Result<(), KubeError> {
         match writes::write(client, write).await? {
-            Written::Outdated => return Ok(()),
+            Written::Gone => return Ok(()),
+            Written::Outdated => {}
             Written::Refused(why) => {
                 for webhook in &write.outdated {
                     tracing::warn!(%webhook, why, "the apiserver refuses to have our condition there brought up to date");
@@ -297,7 +290,11 @@ impl Adoption {
                 refused.for_each(|key| self.lead.refused(key, why.clone(), now));
             }
             Written::Done => {
-                write.taken.iter().for_each(|key| self.recorder.record(Some(client), key, None, &write.read.0))
+                let landed = Moment::now(slept).since(self.reads.opened);
+                for key in &write.taken {
+                    self.lead.landed(key, landed);
+                    self.recorder.record(Some(client), key, None, &write.read.0);
+                }
             }
         }
         for (key, reason) in &write.given_back {
@@ -332,7 +329,8 @@ impl Adoption {
 
     fn count(&mut self, view: &AdoptionView, in_force: &BTreeSet<String>) {
         let carried = view.seen.iter().filter(|seen| seen.standing.carries);
-        let (called, uncalled): (Vec<_>, Vec<_>) = carried.partition(|seen| in_force.contains(&seen.standing.id));
+        let is_called = |seen: &&SeenWebhook| in_force.contains(&seen.standing.id) && !seen.unsent;
+        let (called, uncalled): (Vec<_>, Vec<_>) = carried.partition(is_called);
         self.metrics.adoption().set(Webhooks { called: called.len(), uncalled: uncalled.len() });
         self.overlap.count(&view.followed.asked, in_force, self.metrics.adoption());
     }

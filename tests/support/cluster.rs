@@ -64,6 +64,8 @@ struct State {
     /// Requests with their credentials.
     asked: Vec<(String, String)>,
     token: Option<String>,
+    /// Match conditions are left out of what is written.
+    without_conditions: bool,
 }
 
 /// One configuration of ours with a hook of that name.
@@ -80,7 +82,8 @@ impl Cluster {
         let address = listener.local_addr().unwrap();
         let objects = [CONFIGURATIONS, VALIDATING, MUTATING].map(|kind| (kind, BTreeMap::new())).into();
         let (uid, asked) = ("one".to_owned(), Vec::new());
-        let state = State { uid, revision: 10, objects, instead: None, asked, token: None };
+        let (token, without_conditions) = (None, false);
+        let state = State { uid, revision: 10, objects, instead: None, asked, token, without_conditions };
         (listener, Self { address, name: "http://127.0.0.1", state: Arc::new(Mutex::new(state)) })
     }
 
@@ -202,6 +205,11 @@ impl Cluster {
         self.state().instead = None;
     }
 
+    /// It accepts webhooks and leaves match conditions out, as with the feature gate off.
+    pub fn knows_no_conditions(&self) {
+        self.state().without_conditions = true;
+    }
+
     /// Only this token is taken.
     pub fn takes(&self, token: &str) {
         self.state().token = Some(token.to_owned());
@@ -246,8 +254,30 @@ impl State {
         let kept = |name: &Value| applied["webhooks"].as_array().into_iter().flatten().any(|one| one["name"] == *name);
         for webhook in object["webhooks"].as_array_mut().into_iter().flatten() {
             let keeps = kept(&webhook["name"]);
-            let conditions = webhook["matchConditions"].as_array_mut().expect("conditions");
-            conditions.retain(|condition| keeps || condition["name"] != "gatepost.dev/served");
+            let ours = |condition: &Value| condition["name"] == "gatepost.dev/served";
+            let mut conditions = webhook["matchConditions"].as_array().cloned().unwrap_or_default();
+            conditions.retain(|condition| keeps || !ours(condition));
+            if keeps && !self.without_conditions && !conditions.iter().any(ours) {
+                conditions.push(json!({"name": "gatepost.dev/served", "expression": "false"}));
+            }
+            webhook["matchConditions"] = conditions.into();
+        }
+        self.stores(VALIDATING, name, object);
+        200
+    }
+
+    /// A JSON patch of tests and removals from lists.
+    fn remove(&mut self, name: &str, patch: &Value) -> u16 {
+        let Some(mut object) = self.objects[VALIDATING].get(name).cloned() else { return 404 };
+        for operation in patch.as_array().expect("operations") {
+            let path = operation["path"].as_str().expect("a path");
+            let (parent, place) = path.rsplit_once('/').expect("a parent");
+            let agrees = object.pointer(path) == operation.get("value");
+            match (operation["op"].as_str(), object.pointer_mut(parent)) {
+                (Some("test"), _) if agrees => {}
+                (Some("remove"), Some(Value::Array(list))) => drop(list.remove(place.parse().expect("a place"))),
+                _ => return 422,
+            }
         }
         self.stores(VALIDATING, name, object);
         200
@@ -261,7 +291,10 @@ impl State {
             return 200;
         }
         if let Some(name) = path.strip_prefix(VALIDATING).and_then(|rest| rest.strip_prefix('/')) {
-            return if form == "application/apply-patch+yaml" { self.apply_conditions(name, patch) } else { 422 };
+            return match form {
+                "application/apply-patch+yaml" => self.apply_conditions(name, patch),
+                _ => self.remove(name, patch),
+            };
         }
         let name = path.trim_start_matches(CONFIGURATIONS).trim_matches('/');
         let (name, of_status) = name.strip_suffix("/status").map_or((name, false), |name| (name, true));
@@ -380,7 +413,7 @@ fn answer(
         return match instead {
             Some(Say::Status(code)) => status(code, "scripted"),
             _ => match state.patch(&path, &form, &patch) {
-                200 => Some((200, "{}".to_owned(), false)),
+                200 => Some((200, truth(&state, &path).0.to_string(), false)),
                 code => status(code, "no"),
             },
         };

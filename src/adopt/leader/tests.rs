@@ -17,7 +17,7 @@ fn seen(carries: bool) -> SeenWebhook {
 
 fn turn(leader: &mut Leader, second: u64, seen: &SeenWebhook, announced: bool, missing: &[&str]) -> Decision {
     let missing: Vec<_> = missing.iter().map(|name| (*name).to_owned()).collect();
-    let facts = Facts { seen, announced, unconfirmed: missing.clone(), silent: missing, stalled: &[] };
+    let facts = Facts { seen, announced, unconfirmed: missing.clone(), silent: missing, stalled: &[], missing: None };
     leader.turn(Duration::from_secs(second), &[facts], None).remove(0).1
 }
 
@@ -50,7 +50,7 @@ fn nothing_is_announced_to_a_replica_that_does_not_answer() {
     let (mut leader, seen, stalled) = (Leader::default(), seen(false), ["b".to_owned()]);
     let mut turn = |second, stalled| {
         let (unconfirmed, silent) = (vec!["b".to_owned()], Vec::new());
-        let facts = Facts { seen: &seen, announced: false, unconfirmed, silent, stalled };
+        let facts = Facts { seen: &seen, announced: false, unconfirmed, silent, stalled, missing: None };
         leader.turn(Duration::from_secs(second), &[facts], None).remove(0).1
     };
     assert_eq!(turn(0, &stalled), Decision::Leave(Reason::NotCalled(stalled.to_vec())));
@@ -104,7 +104,8 @@ fn a_write_that_may_be_on_its_way_is_kept_from_coming_late() {
     let mut other = released.clone();
     other.standing.version = "8".to_owned();
     assert_eq!(turn(&mut leader, 6, &other, true, &[]), leave);
-    leader.begin([&released.standing].into_iter());
+    let before = Announcement { epoch: 1, ids: [released.standing.id.clone()].into() };
+    leader.begin(Duration::from_secs(7), std::slice::from_ref(&released), &before, &BTreeMap::new());
     assert_eq!(turn(&mut leader, 7, &released, true, &[]), fence, "of the leader before us");
     assert_eq!(turn(&mut leader, 100, &released, true, &[]), fence, "until it is another object");
     leader.refused(&released.standing.key, "422".to_owned(), Duration::from_secs(101));
@@ -164,7 +165,7 @@ fn limits_fights_and_old_apiservers_leave_it() {
     full.standing.conditions = 64;
     assert_eq!(turn(&mut leader, 0, &full, true, &[]), Decision::Leave(Reason::Full));
     let (unconfirmed, silent) = (Vec::new(), Vec::new());
-    let facts = Facts { seen: &seen(false), announced: true, unconfirmed, silent, stalled: &[] };
+    let facts = Facts { seen: &seen(false), announced: true, unconfirmed, silent, stalled: &[], missing: None };
     let old = leader.turn(Duration::ZERO, std::slice::from_ref(&facts), Some("1.27")).remove(0).1;
     assert_eq!(old, Decision::Leave(Reason::NoConditions("1.27".to_owned())));
     for second in 0..4 {
@@ -177,4 +178,51 @@ fn limits_fights_and_old_apiservers_leave_it() {
     }
     leader.refused(&seen(false).standing.key, "422".to_owned(), Duration::from_secs(1000));
     assert_eq!(turn(&mut leader, 1001, &seen(false), true, &[]), Decision::Leave(Reason::Refused("422".to_owned())));
+}
+
+#[test]
+fn what_may_be_received_where_it_is_not_called_is_not_taken_and_given_back_after_a_while() {
+    let mut leader = Leader::default();
+    let mut turn = |second, carries, missing| {
+        let (unconfirmed, silent) = (Vec::new(), Vec::new());
+        let facts = Facts { seen: &seen(carries), announced: true, unconfirmed, silent, stalled: &[], missing };
+        leader.turn(Duration::from_secs(second), &[facts], None).remove(0).1
+    };
+    let reason = || Reason::ReplicaMissing("b".to_owned());
+    assert_eq!(turn(0, false, Some(("b", false))), Decision::Leave(reason()));
+    assert_eq!(turn(1, false, None), Decision::Announce);
+    assert_eq!(turn(3, false, None), Decision::Take);
+    assert_eq!(turn(4, false, Some(("b", false))), Decision::Fence(reason()), "a write may be on its way");
+    assert_eq!(turn(5, true, Some(("b", false))), Decision::Keep, "a restart");
+    assert_eq!(turn(6, true, Some(("b", true))), Decision::GiveBack(reason()));
+    assert_eq!(turn(7, false, None), Decision::Leave(reason()), "for a while");
+    assert_eq!(turn(66, false, None), Decision::Announce);
+}
+
+#[test]
+fn a_condition_of_our_name_by_somebody_else_is_told_and_left() {
+    let mut leader = Leader::default();
+    let mut odd = seen(false);
+    (odd.unservable, odd.wanted) = (Some(Reason::ForeignCondition), Err(Reason::NotWanted));
+    assert_eq!(turn(&mut leader, 0, &odd, true, &[]), Decision::Leave(Reason::ForeignCondition));
+}
+
+#[test]
+fn an_announcement_counts_from_when_it_can_be_read() {
+    let mut leader = Leader::default();
+    assert_eq!(turn(&mut leader, 0, &seen(false), false, &[]), Decision::Announce);
+    leader.announced(Duration::ZERO, Duration::from_millis(600));
+    assert_eq!(turn(&mut leader, 2, &seen(false), true, &[]), Decision::Announce, "a replica may not have read it");
+    leader.announced(Duration::from_secs(2), Duration::from_millis(2600));
+    assert_eq!(turn(&mut leader, 3, &seen(false), true, &[]), Decision::Take);
+}
+
+#[test]
+fn an_apiserver_that_answers_no_write_is_not_asked_for_ever() {
+    let mut leader = Leader::default();
+    let mut takes = 0;
+    for second in 0..20 {
+        takes += u32::from(turn(&mut leader, second, &seen(false), true, &[]) == Decision::Take);
+    }
+    assert_eq!(takes, 3);
 }

@@ -9,17 +9,15 @@ use std::{
 use serde_json::Value;
 use tokio::time::sleep;
 
+use super::alone::give_back;
 use crate::{
     adopt::{
-        AdoptionScope, CONDITION, Guard, LEADER, LIVE, Lease, Registered, SeenWebhook, WebhookKey, WebhookStanding,
-        Wishes, applied, standings,
+        AdoptionScope, CONDITION, Guard, LEADER, LIVE, Lease, Reason, Registered, SeenWebhook, WebhookKey,
+        WebhookStanding, Wishes,
     },
     kube::{KubeAccess, KubeClient, KubeError},
     model::HookType,
-    source::{
-        Adopt,
-        kubernetes::adopting::{self, remove},
-    },
+    source::{Adopt, kubernetes::adopting},
     watch::adoption::{hold, too_old},
 };
 
@@ -104,16 +102,14 @@ impl Cluster {
         let (mut taken, mut can, mut left) = (0, 0, 0);
         for seen in self.seen(wanted, &leases).await? {
             let key = seen.standing.key.to_string();
-            let reasons = [seen.wanted.as_ref().err(), seen.unservable.as_ref(), seen.objection.as_ref()];
-            let against = reasons.into_iter().flatten().next().map(ToString::to_string);
+            let against = seen.against().map(ToString::to_string);
             // The replicas know more: fights, and who does not call it.
             let from_leader = status.iter().find(|[name, state, reason]| {
                 let known = !reason.is_empty() && !reason.starts_with(NOT_SELECTED) && !reason.starts_with(RELEASED);
                 *name == key && matches!(&**state, "left" | "giving back") && known
             });
             let old = too_old(&version).map(|version| format!("the apiserver ({version}) knows no match conditions"));
-            let uncalled =
-                if seen.standing.carries { uncalled(&seen.standing, &leases, SystemTime::now()) } else { None };
+            let uncalled = uncalled(&seen, &leases, SystemTime::now());
             let word = match (&seen.standing.carries, &against) {
                 (true, _) if uncalled.is_some() => "NOT CALLED",
                 (true, None) => {
@@ -147,10 +143,10 @@ impl Cluster {
     pub(super) async fn standing(&self) -> Option<String> {
         let leases = self.leases().await.ok()?;
         let mut lines = String::new();
-        for standing in self.carried().await.unwrap_or_default() {
-            if let Some(who) = uncalled(&standing, &leases, SystemTime::now()) {
+        for seen in self.seen(&AdoptionScope::All, &leases).await.unwrap_or_default() {
+            if let Some(who) = uncalled(&seen, &leases, SystemTime::now()) {
                 // Writing to a String cannot fail.
-                let _ = writeln!(lines, "NOT CALLED    {}: {who}", standing.key);
+                let _ = writeln!(lines, "NOT CALLED    {}: {who}", seen.standing.key);
             }
         }
         let leader = leases.iter().find(|lease| lease.is_leader());
@@ -166,14 +162,6 @@ impl Cluster {
         let by = leader.map(|lease| format!("as {} wrote at {}", lease.replica(), lease.renewed));
         (!lines.is_empty())
             .then(|| format!("\nWEBHOOKS OF OTHERS, {}\n{lines}", by.unwrap_or_else(|| "now".to_owned())))
-    }
-
-    /// The webhooks that carry our condition.
-    async fn carried(&self) -> Result<Vec<WebhookStanding>, String> {
-        let lists = self.lists().await?;
-        let all = lists.iter().flat_map(|(hook_type, items)| items.iter().map(|item| (*hook_type, item)));
-        let all = all.flat_map(|(hook_type, item)| standings(hook_type, item));
-        Ok(all.filter(|standing| standing.carries).collect())
     }
 
     /// Changes the requests in the leader's lease, where the replicas read them.
@@ -224,13 +212,12 @@ impl Cluster {
             let (done, open): (Vec<_>, Vec<_>) =
                 seen.into_iter().partition(|seen| seen.standing.carries == (wanted == State::Taken));
             if wanted == State::Released && alone && !open.is_empty() && began.elapsed() < within {
-                self.give_back(&open).await?;
+                give_back(&self.client, &open).await.map_err(|error| failed(&error))?;
                 sleep(EVERY).await;
                 continue;
             }
             let status = leader.map(Lease::status).unwrap_or_default();
-            let own =
-                |seen: &SeenWebhook| [seen.unservable.clone(), seen.objection.clone()].into_iter().flatten().next();
+            let own = |seen: &SeenWebhook| seen.unservable.clone().or_else(|| seen.objection.clone());
             let reason = |seen: &SeenWebhook| {
                 let (key, own) = (seen.standing.key.to_string(), own(seen));
                 let told = status.iter().find(|[name, state, _]| *name == key && state == "left");
@@ -267,30 +254,16 @@ impl Cluster {
         }
         Ok(())
     }
-
-    /// Takes the conditions off, where no replica does it.
-    async fn give_back(&self, seen: &[SeenWebhook]) -> Result<(), String> {
-        for seen in seen {
-            let WebhookStanding { key, uid, .. } = &seen.standing;
-            let path = key.path();
-            // Ours first: what was applied would come back with the next apply.
-            let nothing = applied(key.hook_type, &key.configuration, uid, None, &[]);
-            match self.client.apply_conditions(&path, &nothing).await {
-                Ok(()) | Err(KubeError::Unwritten { code: 404 | 409, .. }) => {}
-                Err(error) => return Err(failed(&error)),
-            }
-            match remove(&self.client, &path, &[&key.webhook]).await {
-                Ok(()) | Err(KubeError::Refused { code: 404, .. }) => {}
-                Err(error) => return Err(failed(&error)),
-            }
-        }
-        Ok(())
-    }
 }
 
-/// Message about the live replicas that do not claim a webhook that carries the condition; `None` where all do. A
-/// replica that has not renewed its lease for long is not counted; where none is left, the message says so.
-fn uncalled(standing: &WebhookStanding, leases: &[Lease], now: SystemTime) -> Option<String> {
+/// Message about a webhook that carries the condition and may be called by nobody: our registration does not send all that
+/// it wants, or live replicas do not claim it; `None` where neither is so. A replica that has not renewed its lease for long
+/// is not counted; where none is left, the message says so.
+fn uncalled(seen: &SeenWebhook, leases: &[Lease], now: SystemTime) -> Option<String> {
+    let SeenWebhook { standing, unsent, objection, .. } = seen;
+    if !standing.carries {
+        return None;
+    }
     let lives = |lease: &&Lease| {
         let renewed = humantime::parse_rfc3339_weak(&lease.renewed).ok();
         let age = renewed.map(|renewed| now.duration_since(renewed).unwrap_or_default());
@@ -306,8 +279,15 @@ fn uncalled(standing: &WebhookStanding, leases: &[Lease], now: SystemTime) -> Op
                       run gatepost release --all"
                 .to_owned()
         }
-        (false, true) => return None,
         (false, false) => format!("{} may not call it", silent.join(", ")),
+        (false, true) if *unsent => {
+            let gap = objection.as_ref().filter(|reason| matches!(reason, Reason::Uncovered(_)));
+            gap.map_or_else(
+                || "Gatepost's registration does not send all that it wants".to_owned(),
+                ToString::to_string,
+            )
+        }
+        (false, true) => return None,
     };
     Some(format!("it carries the condition {CONDITION}, and {who}"))
 }
@@ -354,23 +334,39 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::adopt::{Claims, replica_lease};
+    use crate::adopt::{Claims, replica_lease, standings};
 
     #[test]
     fn who_does_not_call_what_the_apiserver_does_not_is_told() {
         let condition = json!([{"name": "gatepost.dev/served", "expression": "false"}]);
         let object = json!({"metadata": {"name": "c"}, "webhooks": [{"name": "w", "matchConditions": condition}]});
         let standing = standings(HookType::Validating, &object).remove(0);
+        let mut seen = SeenWebhook {
+            standing: standing.clone(),
+            unservable: None,
+            objection: None,
+            unsent: false,
+            wanted: Ok(()),
+            asks_authorizer: false,
+            guarded: true,
+            in_flight: Duration::ZERO,
+        };
         let lease = |holder: &str, calls: bool| {
             let ids = calls.then(|| standing.id.clone()).into_iter().collect();
             Lease::of(&replica_lease(holder, "2026-11-21T00:00:00.000000Z", Some(&Claims { epoch: 1, ids }))).unwrap()
         };
         let began = humantime::parse_rfc3339_weak("2026-11-21T00:00:10Z").unwrap();
-        let uncalled = |leases: &[Lease]| uncalled(&standing, leases, began);
+        let uncalled = |leases: &[Lease]| uncalled(&seen, leases, began);
         assert!(uncalled(&[]).unwrap().contains("nobody may call it"));
         assert_eq!(uncalled(&[lease("a/1", true), lease("b/1", true)]), None);
         assert!(uncalled(&[lease("a/1", true), lease("b/1", false)]).unwrap().ends_with("and b may not call it"));
-        let later = super::uncalled(&standing, &[lease("a/1", true)], began + SILENT);
+        let later = super::uncalled(&seen, &[lease("a/1", true)], began + SILENT);
         assert!(later.unwrap().contains("nobody may call it"), "whatever it said");
+        seen.unsent = true;
+        seen.objection = Some(Reason::Uncovered("a gap".to_owned()));
+        let told = super::uncalled(&seen, &[lease("a/1", true)], began);
+        assert!(told.unwrap().contains("a gap"), "although all replicas would call it");
+        seen.standing.carries = false;
+        assert_eq!(super::uncalled(&seen, &[lease("a/1", true)], began), None, "the apiserver calls it");
     }
 }

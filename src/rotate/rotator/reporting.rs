@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::Rotator;
 use crate::{
-    live::{FailedRead, HeldBack, Rejection, current::STALE_AFTER},
+    live::{FailedRead, HeldBack, Rejection},
     model::Revision,
     rotate::Candidate,
     snapshot::{HeldBackDocument, Problem},
@@ -135,7 +135,7 @@ impl Rotator {
         }));
         let stale = !self.current.is_fresh(Instant::now().into_std());
         if stale && !self.logged_stale {
-            tracing::error!(after = ?STALE_AFTER, "the configuration is stale: every request is refused until it \
+            tracing::error!(after = ?self.current.trusted_for(), "the configuration is stale: every request is refused until it \
                                                    can be read");
             self.logged_stale = true;
         }

@@ -3,6 +3,7 @@
 pub(super) mod giving_back;
 mod own;
 pub mod upkeep;
+mod verdict;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -14,10 +15,13 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::time::timeout;
 
-use self::own::{Own, hold_back};
 pub use self::{
     giving_back::remove,
     upkeep::{Due, Upkeep},
+};
+use self::{
+    own::{Own, hold_back},
+    verdict::{Verdict, judge},
 };
 use super::objects::Kind;
 use crate::{
@@ -25,17 +29,10 @@ use crate::{
         AdoptionScope, Asked, Claims, Followed, Follower, LEADER, Lease, MOST_WEBHOOKS, Reason, Registered,
         SeenWebhook, WebhookKey, WebhookStanding, Wishes, lease_name, replica_lease, standings,
     },
-    cel::Condition,
     kube::{KubeClient, KubeError, is_our_own},
-    model::{FailurePolicy, Hook, HookType, registration::is_our_webhook},
-    snapshot::{
-        CALL_AT_ONCE, DISPATCH, ENTRY_STATES, SourceFile,
-        coverage::{Atom, atoms_of},
-        hazards::Severity,
-        is_dispatch, load,
-    },
+    model::{HookType, registration::is_our_webhook},
+    snapshot::{CALL_AT_ONCE, DISPATCH, ENTRY_STATES, SourceFile, is_dispatch},
     source::Contents,
-    tls::{self, SystemRoots},
 };
 
 /// Settings of adoption: the webhooks to take over, and the leases through which replicas coordinate.
@@ -124,13 +121,6 @@ pub(super) struct Adopting {
     upkeep: upkeep::Memory,
 }
 
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Verdict {
-    unservable: Option<Reason>,
-    objection: Option<Reason>,
-    asks_authorizer: bool,
-}
-
 impl Adopting {
     /// Processes the webhook configurations of one read that began at `now`, on the replica with this holder identity,
     /// and returns the documents of the webhooks that it calls.
@@ -171,7 +161,7 @@ impl Adopting {
         for (kind, items) in lists {
             let Some(hook_type) = kind.hook_type() else { continue };
             let own = Own::among(items, adopt);
-            let registered = digest(own.items.iter().map(|item| item["webhooks"].to_string()));
+            let registered = digest(own.items.iter().chain(&own.called).map(|item| item["webhooks"].to_string()));
             let guarded = own.items.iter().filter_map(|item| Registered::of(hook_type, item)).all(|own| own.guarded);
             for standing in items.iter().flat_map(|item| of_others(hook_type, item)) {
                 let depends = [standing.entry.to_string(), format!("{registered:?} {:?} {isolates}", own.ambiguous)];
@@ -182,9 +172,18 @@ impl Adopting {
                 self.judged.insert(standing.key.clone(), (state, verdict.clone()));
                 let room = seen.len() < MOST_WEBHOOKS;
                 let wanted = if room { wishes.judge(&standing, &adopt.wanted) } else { Err(Reason::TooMany) };
-                let Verdict { unservable, objection, asks_authorizer } = verdict;
+                let Verdict { unservable, objection, unsent, asks_authorizer } = verdict;
                 let in_flight = Duration::ZERO;
-                seen.push(SeenWebhook { standing, unservable, objection, wanted, asks_authorizer, guarded, in_flight });
+                seen.push(SeenWebhook {
+                    standing,
+                    unservable,
+                    objection,
+                    unsent,
+                    wanted,
+                    asks_authorizer,
+                    guarded,
+                    in_flight,
+                });
             }
             if hook_type == HookType::Mutating {
                 hold_back(&mut seen, items, &own);
@@ -233,88 +232,6 @@ fn digest(parts: impl Iterator<Item = String>) -> [u8; 32] {
         sha.update(part.as_bytes());
     }
     sha.finalize().into()
-}
-
-/// The webhook alone, as a document of ours.
-fn document(standing: &WebhookStanding) -> Value {
-    let WebhookKey { hook_type, configuration, .. } = &standing.key;
-    json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": WebhookKey::kind(*hook_type),
-        "metadata": {"name": configuration, "uid": standing.uid}, "webhooks": [standing.entry],
-    })
-}
-
-fn judge(standing: &WebhookStanding, (own, isolates): (&Own<'_>, bool), namespace: &str) -> Verdict {
-    let not = |reason: Reason| Verdict { unservable: Some(reason), ..Verdict::default() };
-    if is_our_webhook(&standing.key.webhook) {
-        return not(Reason::NamedLikeOurs);
-    }
-    let unservable = |what: String| not(Reason::Unservable(what));
-    let name = format!("{}/{}", WebhookKey::resource(standing.key.hook_type), standing.key.configuration);
-    let file = SourceFile { name, bytes: document(standing).to_string().into() };
-    let snapshot = match load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())) {
-        Ok(snapshot) => snapshot,
-        Err(problems) => return unservable(problems.first().map_or_else(String::new, ToString::to_string)),
-    };
-    let roots = SystemRoots::default();
-    for hook in &snapshot.hooks {
-        let Some(wanted) = &hook.endpoint.tls else { continue };
-        if let Err(error) = tls::client_config(wanted, hook.endpoint.transport, &roots) {
-            return unservable(format!("{error}; {}", error.fix()));
-        }
-    }
-    let deadlock = || {
-        let findings = snapshot.hazards();
-        let found = findings.into_iter().find(|finding| finding.severity == Severity::Deadlock)?;
-        Some(Reason::Hazard(format!("{}: {}", found.rule, found.sentence())))
-    };
-    let ties_our_hands = || {
-        let guards = |hook: &Hook| {
-            let matches = |atom: Atom| {
-                ["*", "coordination.k8s.io"].contains(&&*atom.group)
-                    && ["*", "*/*", "leases"].contains(&&*atom.resource)
-            };
-            let fails_closed = hook.failure_policy != FailurePolicy::Ignore;
-            let here = snapshot.selects_namespace(&hook.namespace_selector, namespace) == Some(true);
-            fails_closed && here && atoms_of(hook).into_iter().any(matches)
-        };
-        snapshot.hooks.iter().any(|hook| guards(hook)).then(|| {
-            Reason::Hazard(format!(
-                "it judges the leases by which replicas agree: while it is down, it could not be given back; leave the \
-                 namespace {namespace} out of its namespaceSelector"
-            ))
-        })
-    };
-    let uncovered = || {
-        if let Some(why) = &own.ambiguous {
-            return Some(Reason::Uncovered(why.clone()));
-        }
-        if own.registration.is_empty() {
-            let none = || "there is none in this cluster".to_owned();
-            return Some(Reason::Uncovered(own.conditional.clone().unwrap_or_else(none)));
-        }
-        // Every gap counts, also one that is intended or fails open: until we take the webhook, the apiserver calls it
-        // there.
-        let gap = own.registration.gaps(&snapshot).into_iter().next()?;
-        let condition = own.conditional.as_ref().map(|what| format!("; {what}")).unwrap_or_default();
-        Some(Reason::Uncovered(format!("{}{condition}", gap.what)))
-    };
-    // Its announcement would put our own hooks into other segments than they are registered for, or itself into one that is
-    // not sent what it wants; and for some time after each such change, segments are refused.
-    let renumbers = || {
-        let mutating = standing.key.hook_type == HookType::Mutating;
-        (mutating && (isolates || own.registration.has_segments())).then(|| {
-            Reason::Hazard(
-                "Gatepost's hooks are in segments, and another mutating webhook would change these; take \
-                 `isolate: true` off the hooks and register Gatepost again, or leave this one to the apiserver"
-                    .to_owned(),
-            )
-        })
-    };
-    let mut conditions = (0..).map_while(|index| snapshot.origin(index)).flat_map(|origin| origin.conditions.iter());
-    let asks_authorizer = conditions.any(Condition::asks_authorizer);
-    let objection = deadlock().or_else(ties_our_hands).or_else(renumbers).or_else(uncovered);
-    Verdict { unservable: None, objection, asks_authorizer }
 }
 
 /// A document for each configuration of which something is called.

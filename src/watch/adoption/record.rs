@@ -7,16 +7,24 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use tokio::{task::JoinSet, time::Instant};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, timeout},
+};
 
 use crate::{
-    adopt::{Reason, WebhookKey},
+    adopt::{MOST_WEBHOOKS, Reason, WebhookKey},
     kube::KubeClient,
     telemetry::Audit,
 };
 
-/// Most Events that are being written at once, in the background; further ones are dropped.
-const EVENTS: usize = 32;
+/// Most Events that wait to be written, one after the other in the background: one for every webhook that can be taken
+/// over. Further ones are dropped.
+const EVENTS: usize = MOST_WEBHOOKS;
+/// Timeout of one Event.
+const WITHIN: Duration = Duration::from_secs(5);
+/// Path of Events of objects without a namespace.
+pub const EVENTS_PATH: &str = "/api/v1/namespaces/default/events";
 /// A webhook that is given back again within so long, with nothing in between, is no news: somebody else writes our
 /// condition over and over.
 const AGAIN: Duration = Duration::from_secs(60);
@@ -26,13 +34,24 @@ const AGAIN: Duration = Duration::from_secs(60);
 pub(super) struct Recorder {
     audit: Arc<Audit>,
     replica: String,
-    events: JoinSet<()>,
+    events: mpsc::Sender<(KubeClient, Value)>,
     given_back: BTreeMap<WebhookKey, Instant>,
 }
 
 impl Recorder {
     pub(super) fn new(audit: Arc<Audit>, replica: String) -> Self {
-        Self { audit, replica, events: JoinSet::new(), given_back: BTreeMap::new() }
+        let (events, mut waiting) = mpsc::channel::<(KubeClient, Value)>(EVENTS);
+        tokio::spawn(async move {
+            while let Some((client, event)) = waiting.recv().await {
+                let error = match timeout(WITHIN, client.create(EVENTS_PATH, &event)).await {
+                    Ok(Ok(_)) => continue,
+                    Ok(Err(error)) => error.to_string(),
+                    Err(_) => format!("no answer from {}", client.server()),
+                };
+                tracing::debug!(error, "cannot write an Event of a webhook that was taken over or given back");
+            }
+        });
+        Self { audit, replica, events, given_back: BTreeMap::new() }
     }
 
     /// Records that a webhook was taken over or, with a reason, given back; without a client, there is no Event.
@@ -56,18 +75,16 @@ impl Recorder {
             Some(_) if self.given_back.insert(key.clone(), Instant::now()).is_some() => return,
             Some(reason) => tracing::warn!(webhook, reason, "given back: the apiserver calls it"),
         }
-        while self.events.try_join_next().is_some() {}
-        let Some(client) = client.filter(|_| self.events.len() < EVENTS) else { return };
-        let (client, event) = (client.clone(), event(key, text.as_deref(), replica, uid));
-        self.events.spawn(async move {
-            if let Err(error) = client.create("/api/v1/namespaces/default/events", &event).await {
-                tracing::debug!(%error, "cannot write an Event of a webhook that was taken over or given back");
-            }
-        });
+        let Some(client) = client else { return };
+        let event = event(key, text.as_deref(), replica, uid);
+        if self.events.try_send((client.clone(), event)).is_err() {
+            tracing::warn!(webhook, "too many Events are to be written; this one is not");
+        }
     }
 }
 
-fn event(key: &WebhookKey, reason: Option<&str>, replica: &str, uid: &str) -> Value {
+/// An Event of a webhook that was taken over or, with a reason, given back, by that replica or command.
+pub fn event(key: &WebhookKey, reason: Option<&str>, replica: &str, uid: &str) -> Value {
     let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let nanos = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
     let (what, kind, message) = match reason {
@@ -106,6 +123,47 @@ mod tests {
 
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn each_of_many_webhooks_has_its_event() {
+        use tokio::{
+            io::{AsyncReadExt, AsyncWriteExt},
+            net::TcpListener,
+        };
+        const MANY: usize = 50;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kubeconfig");
+        let server = format!("http://{}", listener.local_addr().unwrap());
+        let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": server}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "users": [{"name": "u", "user": {}}]});
+        std::fs::write(&path, config.to_string()).unwrap();
+        let access = crate::kube::KubeAccess::Kubeconfig { path: Some(path), context: None };
+        let client = KubeClient::open(&access).await.unwrap();
+        let mut recorder = Recorder::new(Arc::new(Audit::to_sink(Sink::default()).unwrap()), "r".to_owned());
+        for number in 0..MANY {
+            let (configuration, webhook) = ("c".to_owned(), format!("w{number}"));
+            recorder.record(
+                Some(&client),
+                &WebhookKey { hook_type: HookType::Validating, configuration, webhook },
+                None,
+                "u",
+            );
+        }
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let (mut read, mut written) = (Vec::new(), 0);
+        while written < MANY {
+            assert_ne!(stream.read_buf(&mut read).await.unwrap(), 0, "after {written}");
+            // One request has one object, and waits for its answer.
+            if read.ends_with(b"}") {
+                written += 1;
+                read.clear();
+                stream.write_all(b"HTTP/1.1 201 Created\r\ncontent-length: 2\r\n\r\n{}").await.unwrap();
+            }
         }
     }
 

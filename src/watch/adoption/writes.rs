@@ -3,24 +3,32 @@
 use serde_json::json;
 
 use crate::{
-    adopt::{Guard, WebhookKey, Write, applied, fenced, guard},
+    adopt::{Guard, WebhookKey, Write, applied, fenced, guard, standings},
     kube::{KubeClient, KubeError},
     source::kubernetes::adopting::{Due, remove},
 };
 
+/// Tries to give webhooks back of an object that changes all the time.
+const TRIES: u32 = 4;
+
 /// Outcome of a write.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Written {
+pub enum Written {
     /// It is so now.
     Done,
-    /// The object has changed since it was read: the next read has that.
+    /// The object has changed since it was read, and the next read has that; webhooks that were to be given back are.
     Outdated,
-    /// The apiserver rejects it, for this reason; webhooks that were to be given back are.
+    /// There is no such object any more.
+    Gone,
+    /// The apiserver rejects it, or leaves the condition out, for this reason; webhooks that were to be given back are.
     Refused(String),
 }
 
 /// Writes one configuration.
-pub(super) async fn write(client: &KubeClient, write: &Write) -> Result<Written, KubeError> {
+///
+/// # Errors
+/// [`KubeError`] of a request.
+pub async fn write(client: &KubeClient, write: &Write) -> Result<Written, KubeError> {
     let carry: Vec<_> = write.carry.iter().map(|(webhook, expression)| (webhook.as_str(), *expression)).collect();
     let (uid, version) = (&*write.read.0, &*write.read.1);
     let document = match write.fenced.is_empty() {
@@ -29,24 +37,50 @@ pub(super) async fn write(client: &KubeClient, write: &Write) -> Result<Written,
     };
     let kind = WebhookKey::resource(write.hook_type);
     let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}/{}", write.configuration);
-    match client.apply_conditions(&path, &document).await {
-        Ok(()) => {}
-        Err(KubeError::Unwritten { code: 404 | 409, .. }) => return Ok(Written::Outdated),
+    let all: Vec<_> = write.given_back.iter().map(|(key, _)| key.webhook.as_str()).collect();
+    let object = match client.apply_conditions(&path, &document).await {
+        Ok(object) => object,
+        Err(KubeError::Unwritten { code: 404, .. }) => return Ok(Written::Gone),
+        Err(KubeError::Unwritten { code: 409, .. }) => return give_back(client, &path, &all, Written::Outdated).await,
+        // Give webhooks back even where the rest of the document is rejected.
         Err(KubeError::Unwritten { code: 400 | 403 | 422, message, .. }) => {
-            // Give webhooks back even where the rest of the document is rejected.
-            let all: Vec<_> = write.given_back.iter().map(|(key, _)| key.webhook.as_str()).collect();
-            if !all.is_empty() {
-                remove(client, &path, &all).await?;
-            }
-            return Ok(Written::Refused(message));
+            return give_back(client, &path, &all, Written::Refused(message)).await;
         }
         Err(error) => return Err(error),
-    }
+    };
     let forced: Vec<_> = write.written_by_others.iter().map(String::as_str).collect();
     if !forced.is_empty() {
         remove(client, &path, &forced).await?;
     }
-    Ok(Written::Done)
+    let standings = standings(write.hook_type, &object);
+    let carries = |key: &WebhookKey| standings.iter().any(|standing| standing.carries && standing.key == *key);
+    Ok(match write.taken.iter().all(carries) {
+        true => Written::Done,
+        false => Written::Refused(
+            "it accepts the write and leaves the condition out; before 1.30, match conditions need the feature gate \
+             AdmissionWebhookMatchConditions"
+                .to_owned(),
+        ),
+    })
+}
+
+/// Takes our condition off these webhooks of an object that may change meanwhile; nobody may call them until then.
+async fn give_back(client: &KubeClient, path: &str, webhooks: &[&str], outcome: Written) -> Result<Written, KubeError> {
+    if webhooks.is_empty() {
+        return Ok(outcome);
+    }
+    for _ in 1..TRIES {
+        match remove(client, path, webhooks).await {
+            Ok(()) => return Ok(outcome),
+            Err(KubeError::Refused { code: 404, .. } | KubeError::Unwritten { code: 404, .. }) => {
+                return Ok(Written::Gone);
+            }
+            // The object has changed in between.
+            Err(KubeError::Unwritten { code: 409 | 422, .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    remove(client, path, webhooks).await.map(|()| outcome)
 }
 
 /// Adds our finalizer to a registration of ours, or removes it.
@@ -60,7 +94,7 @@ pub async fn hold(client: &KubeClient, Guard { registered, on }: &Guard) -> Resu
     let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}/{}", registered.name);
     match client.apply_conditions(&path, &document).await {
         Err(KubeError::Unwritten { code: 404 | 409, .. }) => Ok(()),
-        other => other,
+        other => other.map(drop),
     }
 }
 

@@ -85,9 +85,9 @@ async fn give_back(client: &KubeClient, unserved: &Unserved) -> Result<bool, Kub
     };
     let Some((document, by_others)) = given_back(&object, unserved) else { return Ok(false) };
     match client.apply_conditions(&path, &document).await {
-        Ok(()) if !by_others => return Ok(true),
+        Ok(_) if !by_others => return Ok(true),
         // By force, also where the rest of the document is rejected.
-        Ok(()) | Err(KubeError::Unwritten { code: 400 | 403 | 422, .. }) => {}
+        Ok(_) | Err(KubeError::Unwritten { code: 400 | 403 | 422, .. }) => {}
         Err(error) => return Err(error),
     }
     remove(client, &path, &[&unserved.key.webhook]).await.map(|()| true)

@@ -17,6 +17,8 @@ pub(super) struct Own<'a> {
     /// Registrations that an apiserver still calls: those, and others that are being deleted.
     pub(super) called: Vec<&'a Value>,
     pub(super) registration: Registration,
+    /// Everything that an apiserver sends still.
+    pub(super) sent: Registration,
     /// Message where there are several, and the one that leads here is unknown.
     pub(super) ambiguous: Option<String>,
     /// Message where an entry of them is not relied on.
@@ -37,8 +39,9 @@ impl<'a> Own<'a> {
         let lasts = |item: &&Value| item["metadata"]["deletionTimestamp"].is_null();
         let items: Vec<_> = ours.iter().copied().filter(lasts).collect();
         let conditional = items.iter().find_map(|item| conditional(item));
-        let registration = Registration::read(items.iter().copied().map(relied_on)).unwrap_or_default();
-        Self { items, called: ours, registration, ambiguous, conditional }
+        let read = |items: &[&Value]| Registration::read(items.iter().copied().map(relied_on)).unwrap_or_default();
+        let (registration, sent) = (read(&items), read(&ours));
+        Self { items, called: ours, registration, sent, ambiguous, conditional }
     }
 }
 

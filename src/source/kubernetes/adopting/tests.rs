@@ -118,7 +118,7 @@ fn only_what_is_called_is_configuration() {
     assert_eq!(document["metadata"]["annotations"][CALL_AT_ONCE], "a.x.y");
     let id = view.seen[1].standing.key.id();
     let announcement = Announcement { epoch: 1, ids: [id].into() };
-    let mut lease = leader_lease("1", "q/1", "t", &announcement, &[]);
+    let mut lease = leader_lease("1", "q/1", "t", &announcement, &[], &Default::default());
     lease["metadata"]["name"] = LEADER.into();
     let own = |holder: &str| Lease::of(&replica_lease(holder, "t", None)).unwrap();
     let leases = |holder: &str| vec![Lease::of(&lease).unwrap(), own(holder)];
@@ -292,4 +292,26 @@ fn a_registration_is_widened_at_once_and_narrowed_later() {
     assert_eq!(due(61, vec![webhook("a.x.y", "")], wide.clone()), None);
     assert_eq!(due(62, vec![webhook("a.x.y", "")], wide).map(Value::from), Some(registration()["webhooks"].clone()));
     assert_eq!(due(200, Vec::new(), registration()), None, "there is nothing that it should send");
+}
+
+#[test]
+fn what_is_not_sent_any_more_and_a_condition_of_our_name_are_told() {
+    let ours = ", \"matchConditions\": [{\"name\": \"gatepost.dev/served\", \"expression\": \"false\"}]";
+    let odd = ", \"matchConditions\": [{\"name\": \"gatepost.dev/served\", \"expression\": \"1 == 2\"}]";
+    let others = object("c", vec![webhook("good.x.y", ours), webhook("odd.x.y", odd)]);
+    let seen = |registered: Vec<Value>| {
+        let items = [vec![others.clone()], registered].concat();
+        judged(&[(HookType::Validating, items)], &adopt(AdoptionScope::Named), &Wishes::default())
+    };
+    let all = seen(vec![registration()]);
+    assert_eq!((all[0].standing.carries, all[0].unsent), (true, false));
+    assert_eq!(all[1].against().map(Reason::word), Some("foreign_condition"), "although nobody wants it");
+    let mut narrow = registration();
+    narrow["webhooks"][0]["rules"][0]["resources"] = json!(["secrets"]);
+    assert!(seen(vec![narrow])[0].unsent);
+    assert!(seen(Vec::new())[0].unsent);
+    let mut going = registration();
+    going["metadata"]["deletionTimestamp"] = "2026-11-21T00:00:00Z".into();
+    assert_eq!(told(&seen(vec![going.clone()]))[0], "good.x.y not_wanted");
+    assert!(!seen(vec![going])[0].unsent, "an apiserver sends it still");
 }

@@ -1,0 +1,37 @@
+//! Alone: webhooks given back by the command itself, where no replica does it.
+
+use crate::{
+    adopt::{Reason, SeenWebhook, WebhookStanding, applied},
+    kube::{KubeClient, KubeError},
+    source::kubernetes::adopting::remove,
+    watch::adoption::{EVENTS_PATH, event},
+};
+
+/// Component that Events name in place of a replica.
+const COMMAND: &str = "gatepost release";
+
+/// Takes the conditions off these, whoever has put them there, and writes an Event for each.
+///
+/// # Errors
+/// [`KubeError`] of a write.
+pub(super) async fn give_back(client: &KubeClient, seen: &[SeenWebhook]) -> Result<(), KubeError> {
+    for seen in seen {
+        let WebhookStanding { key, uid, .. } = &seen.standing;
+        let path = key.path();
+        // Ours first: what was applied would come back with the next apply.
+        let nothing = applied(key.hook_type, &key.configuration, uid, None, &[]);
+        match client.apply_conditions(&path, &nothing).await {
+            Ok(_) | Err(KubeError::Unwritten { code: 404 | 409, .. }) => {}
+            Err(error) => return Err(error),
+        }
+        match remove(client, &path, &[&key.webhook]).await {
+            Ok(()) => {}
+            Err(KubeError::Refused { code: 404, .. }) => continue,
+            Err(error) => return Err(error),
+        }
+        let event = event(key, Some(&Reason::Released.to_string()), COMMAND, uid);
+        // The person who runs the command need not have the right to write Events.
+        let _ = client.create(EVENTS_PATH, &event).await;
+    }
+    Ok(())
+}
