@@ -9,7 +9,7 @@ use crate::{
     cel::User,
     clock::now,
     initialize::{
-        Visibility,
+        ReadRepair, Visibility,
         unfinished::{HeadRule, StoredObject},
         visibility::{ReadVerb, ReadingUser, visibility},
     },
@@ -45,6 +45,8 @@ pub struct ReadPolicy {
     pub visibility: Visibility,
     /// Names that do not fail open; `None` while the configuration is not known to be current.
     pub must_act: Option<Vec<Arc<str>>>,
+    /// Age of objects whose head goes otherwise.
+    pub repair: ReadRepair,
     /// Revision of the configuration.
     pub revision: String,
 }
@@ -58,6 +60,7 @@ pub async fn read_policy(gate: &Gate, read: &ObjectRead, deadline: Instant) -> R
     ReadPolicy {
         visibility: visibility(read.verb, user),
         must_act: fresh.then(|| must_act(&generation, &read.group, &read.resource)),
+        repair: ReadRepair::of(generation.snapshot.initializers_of(&read.group, &read.resource)),
         revision: generation.revision.to_string(),
     }
 }
@@ -87,8 +90,5 @@ fn must_act(generation: &Generation, group: &str, resource: &str) -> Vec<Arc<str
 
 /// Configuration of the head of a stored object's list.
 pub fn head_rule(generation: &Generation, object: &StoredObject) -> HeadRule {
-    let entry = generation.snapshot.initializers_of(&object.group, &object.resource);
-    let head = object.list.head().unwrap_or_default();
-    let one = entry.and_then(|entry| entry.initializers.iter().find(|one| *one.name == *head));
-    one.map_or_else(HeadRule::default, |one| HeadRule { policy: one.failure_policy, timeout: one.timeout })
+    HeadRule::of(generation.snapshot.initializers_of(&object.group, &object.resource), object)
 }

@@ -5,7 +5,8 @@
 
 use std::time::Duration;
 
-use super::Initializers;
+use super::{Initializers, unfinished::HeadRule};
+use crate::model::ResourceInitializers;
 
 /// Age from which the head of an object is removed on a read, and the skew of clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +26,15 @@ impl Default for ReadRepair {
 }
 
 impl ReadRepair {
+    /// Of objects with these initializers. Each that has more time than a head has by default may need all of it, one
+    /// after the other.
+    pub fn of(entry: Option<&ResourceInitializers>) -> Self {
+        let (rule, usual) = (Self::default(), HeadRule::default().timeout);
+        let all = entry.into_iter().flat_map(|entry| &entry.initializers);
+        let more = all.map(|one| one.timeout.saturating_sub(usual)).sum::<Duration>();
+        Self { older_than: rule.older_than + more, ..rule }
+    }
+
     /// The name to be removed from the front of the list, where there is one. `created` and `now` are seconds since 1970;
     /// `must_act` says of a name that it does not fail open. The removal itself is conditional on the object being as it
     /// was read, so that two that read at once remove one head.

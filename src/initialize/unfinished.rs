@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{Initializers, Lifecycle, stored_result};
-use crate::model::{FailurePolicy, StatusCause, StatusInfo};
+use crate::model::{FailurePolicy, ResourceInitializers, StatusCause, StatusInfo};
 
 /// One stored object that is not initialized.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -186,6 +186,15 @@ pub struct HeadRule {
     pub policy: FailurePolicy,
     /// Time that it has.
     pub timeout: Duration,
+}
+
+impl HeadRule {
+    /// Rule of an object's head, by the initializers of its resource.
+    pub fn of(entry: Option<&ResourceInitializers>, object: &StoredObject) -> Self {
+        let head = object.list.head().unwrap_or_default();
+        let one = entry.and_then(|entry| entry.initializers.iter().find(|one| *one.name == *head));
+        one.map_or_else(Self::default, |one| Self { policy: one.failure_policy, timeout: one.timeout })
+    }
 }
 
 impl Default for HeadRule {

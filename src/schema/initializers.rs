@@ -59,7 +59,8 @@ pub struct Initializer {
     pub name: Name,
     /// Effect of not acting in time. `Ignore` by default.
     pub failure_policy: Option<InitializerFailurePolicy>,
-    /// Longest wait of an object for it, from `1ms` to `30s`. `30s` by default.
+    /// Longest wait of an object for it, from `1ms` to `30s`, or to `24h` where objects are stored before it acts. `30s` by
+    /// default.
     pub timeout: Option<Time>,
     /// Initializers of the same resource that act before it.
     #[schemars(length(min = 1, max = limits::INITIALIZERS))]

@@ -484,6 +484,25 @@ fn initializers() {
         let found = of(entry);
         assert!(found.len() == 1 && found[0].contains(says), "{entry}: {found:#?}");
     }
+    // Requests are held for 30 s, objects that are stored unfinished may wait for a day.
+    let claimed = "attach: {commonNames: [a]}";
+    for (entry, says) in [
+        (format!("resource: pods, initializers: [{{name: a.b.c, timeout: 31s, {claimed}}}]"), "stored: Label"),
+        ("resource: pods, initializers: [{name: a.b.c, timeout: 1h, builtIn: {labels: {a: b}}}]".into(), "than 30s"),
+        ("resource: pods, initializers: [{name: a.b.c, timeout: 25h}]".into(), "from 1ms to 24h"),
+        (
+            format!("resource: configmaps, stored: Label, initializers: [{{name: a.b.c, timeout: 25h, {claimed}}}]"),
+            "from 1ms to 24h",
+        ),
+    ] {
+        let found = of(&entry);
+        assert!(found.len() == 1 && found[0].contains(says), "{entry}: {found:#?}");
+    }
+    assert!(of("resource: pods, initializers: [{name: a.b.c, timeout: 24h}]").is_empty());
+    assert!(
+        of(&format!("resource: configmaps, stored: Label, initializers: [{{name: a.b.c, timeout: 24h, {claimed}}}]"))
+            .is_empty()
+    );
     let names = |count: usize| (0..count).map(|n| format!("i{n}.example.com")).collect::<Vec<_>>().join(", ");
     let many = |count| of(&format!("resource: pods, initializers: [{}]", names(count)));
     assert!(many(128).is_empty());

@@ -8,6 +8,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use gatepost::{
     admit::{Caller, Gate, Reasons, decide},
     front::{Bound, FrontLimits},
+    live::Generation,
     memory::MemoryBudget,
     model::{Phase, Rope, Verdict},
     wire::{
@@ -525,6 +526,20 @@ async fn an_initializer_that_does_not_answer_is_late() {
     let task = silent.task().await;
     assert!(matches!(silent.next().await, Got::Message(FromSidecar::Cancel(cancel)) if cancel.task == task.task));
     assert_eq!(gate.current.hub().held(), 0);
+    // An answer after that is nobody's: neither of the request when it comes again, nor the end of the stream.
+    silent.answer(task.task, 1, label("late", "1", &[]));
+    let patient = configured("  - {name: a.example.com, failurePolicy: Fail, @TOKEN}\n").current.load();
+    let patient = Generation { number: patient.number + 1, ..Arc::into_inner(patient).unwrap() };
+    gate.current.publish(Arc::new(patient));
+    let answering = async {
+        let again = silent.task().await;
+        assert_ne!(again.task, task.task);
+        silent.answer(task.task, 1, label("late", "2", &[]));
+        silent.answer(again.task, 1, label("right", "3", &[]));
+    };
+    let (verdict, ()) = tokio::join!(create(&gate, create_pod("u", 0)), answering);
+    let patch = String::from_utf8(verdict.patch.unwrap().to_vec()).unwrap();
+    assert!(patch.contains("right") && !patch.contains("late"), "{patch}");
 }
 
 #[tokio::test]

@@ -31,6 +31,7 @@ mod http1_answers_are_bounded;
 mod http_hooks;
 mod https_front;
 mod initializers_act_in_flight;
+mod initializers_are_overrun;
 mod initializers_attach;
 mod initializers_behind_the_front;
 mod initializers_by_the_client_library;

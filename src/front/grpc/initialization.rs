@@ -24,7 +24,7 @@ use crate::{
         route::InitializationCall,
     },
     initialize::{
-        ReadRepair, Visibility,
+        Visibility,
         quota::{Charge, QuotaPhase, QuotaStage, quota_phase},
         unfinished::{HoldOutcome, StoredObject, TIMED_OUT, still_pending},
         visibility::{HiddenAs, HiddenObject, ReadVerb, hidden},
@@ -148,8 +148,7 @@ async fn read(front: &Front, message: Bytes, mut room: Reservation, deadline: De
     let ObjectRead { group, resource, name, .. } = &read;
     let object = HiddenObject { group, resource, name, uid: "", resource_version: "" };
     let hidden = StatusInfo { metadata: None, ..hidden(how, object) };
-    let repair = ReadRepair::default();
-    let older_than = (repair.older_than + repair.skew).as_secs();
+    let older_than = (policy.repair.older_than + policy.repair.skew).as_secs();
     let answer = pb::ReadPolicyResponse {
         visibility: match policy.visibility {
             Visibility::Initialized => pb::Visibility::Initialized,

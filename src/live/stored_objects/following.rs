@@ -140,14 +140,23 @@ impl Following {
             });
             self.controller = comparing.await;
         }
-        let overdue = self.controller.overdue(read, most);
-        let objects: Vec<_> = {
-            let state = self.objects.state();
-            let Some(follower) = state.followers.get(&self.id) else { return Vec::new() };
-            let object = |uid| follower.unfinished.get(uid).map(|entry| Arc::clone(&entry.object));
-            overdue.iter().filter_map(|overdue| Some((overdue, object(overdue.uid())?))).collect()
-        };
-        objects.iter().filter_map(|(overdue, object)| overdue.correction(object, &rule)).collect()
+        let mut corrections = Vec::new();
+        // Objects whose head may take longer, or is another one by now, keep none waiting.
+        loop {
+            let overdue = self.controller.overdue(read, most.saturating_sub(corrections.len()).min(AT_ONCE));
+            if overdue.is_empty() {
+                return corrections;
+            }
+            let objects: Vec<_> = {
+                let state = self.objects.state();
+                let Some(follower) = state.followers.get(&self.id) else { return corrections };
+                let object = |uid| follower.unfinished.get(uid).map(|entry| Arc::clone(&entry.object));
+                overdue.iter().filter_map(|overdue| Some((overdue, object(overdue.uid())?))).collect()
+            };
+            let late = objects.iter().filter_map(|(overdue, object)| overdue.correction(object, &rule));
+            corrections.extend(late);
+            yield_now().await;
+        }
     }
 
     /// All of its objects, a part after the other.

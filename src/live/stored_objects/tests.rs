@@ -163,6 +163,32 @@ async fn heads_that_nobody_holds_are_the_controllers() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_head_with_more_time_than_a_hold_is_not_the_controllers_before() {
+    let objects = Arc::new(StoredObjects::default());
+    let mut following = objects.follow(&client());
+    for n in 0..9 {
+        following.take(unfinished(&format!("slow{n}"), "1", &["slow"]));
+    }
+    following.take(unfinished("u", "1", &["x"]));
+    following.take(StoredEvent::Synced);
+    let rule = |object: &StoredObject| match object.list.head() {
+        Some("slow") => HeadRule { timeout: Duration::from_secs(45), ..HeadRule::default() },
+        _ => HeadRule::default(),
+    };
+    let uids = |corrections: Vec<Correction>| -> Vec<_> {
+        corrections.iter().map(|correction| correction.object.uid.to_string()).collect()
+    };
+    assert_eq!(following.control(Some(now()), rule, 2).await, []);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(uids(following.control(Some(now()), rule, 2).await), ["u"], "those in time keep nobody waiting");
+    following.take(StoredEvent::Gone { uid: "u".into() });
+    // One goes on, and has all of the time anew.
+    following.take(unfinished("slow0", "2", &["other"]));
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(uids(following.control(Some(now()), rule, 100).await).len(), 8);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_apiserver_that_hangs_keeps_nothing_from_the_others_of_its_client() {
     let objects = Arc::new(StoredObjects::default());
     let [mut hung, mut well, mut joining] = [(); 3].map(|()| objects.follow(&client()));

@@ -1,6 +1,6 @@
 //! One entry of `externalAdmissionHooks`, checked and compiled.
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use super::{client_config, match_conditions, names, protocol, rollout, rules, selector};
 use crate::{
@@ -65,7 +65,7 @@ pub(crate) const DISPATCHES: [(&str, Dispatch); 2] =
 /// Default timeout of a hook. As upstream.
 pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The shortest and longest time that may be said.
-const TIMEOUTS: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(30);
+const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(30);
 
 /// A hook, and what its entry says beyond it.
 pub(crate) struct CheckedHook {
@@ -220,23 +220,27 @@ fn timeout(at: &Node<'_>) -> Option<Duration> {
 }
 
 /// A time in any unit, of those that one call may take.
-pub(super) fn time(at: &Node<'_>) -> Option<Duration> {
-    const FIX: &str = "write a time from 1ms to 30s, such as 250ms";
+fn time(at: &Node<'_>) -> Option<Duration> {
+    time_of(at, TIMEOUTS, (WAITS, "write a time from 1ms to 30s, such as 250ms"))
+}
+
+/// A time in any unit within limits, for which there is a reason, and a remedy.
+pub(super) fn time_of(at: &Node<'_>, limits: RangeInclusive<Duration>, (why, fix): (&str, &str)) -> Option<Duration> {
     let Some(text) = Some(at.value).and_then(|value| match value {
         Value::Text(text) => Some(text),
         _ => None,
     }) else {
-        at.problem(format!("is {}, not a time with its unit", at.value.kind()), UNCLEAR, FIX);
+        at.problem(format!("is {}, not a time with its unit", at.value.kind()), UNCLEAR, fix);
         return None;
     };
     match humantime::parse_duration(text) {
-        Ok(time) if TIMEOUTS.contains(&time) => Some(time),
+        Ok(time) if limits.contains(&time) => Some(time),
         Ok(_) => {
-            at.problem(format!("{} is out of range", quoted(text)), WAITS, FIX);
+            at.problem(format!("{} is out of range", quoted(text)), why, fix);
             None
         }
         Err(_) => {
-            at.problem(format!("{} is not a time with its unit", quoted(text)), UNCLEAR, FIX);
+            at.problem(format!("{} is not a time with its unit", quoted(text)), UNCLEAR, fix);
             None
         }
     }

@@ -3,7 +3,7 @@
 mod built_in;
 mod stored;
 
-use std::{collections::HashSet, time::Duration};
+use std::{collections::HashSet, ops::RangeInclusive, time::Duration};
 
 use super::{
     bypass::{self, listed},
@@ -54,6 +54,13 @@ pub(crate) const CHANGES: [(&str, bool); 1] = [("Metadata", true)];
 /// Default wait of an object for one initializer.
 // source: dynamic-admission-control-configuration.md, "If it's Ignore, the initializer is removed ... after a timeout".
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The shortest and longest time that may be said.
+const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(24 * 60 * 60);
+/// The longest time of one that acts while a request is held.
+const IN_FLIGHT: Duration = Duration::from_secs(30);
+/// Reason for them, and what to write instead.
+const WAITS: (&str, &str) = ("and no object waits longer than a day", "write a time from 1ms to 24h, such as 250ms");
 
 /// Checks one resource's initializers; what is wrong is reported.
 pub(crate) fn check(at: &Node<'_>) -> Option<ResourceInitializers> {
@@ -110,6 +117,9 @@ pub(crate) fn check(at: &Node<'_>) -> Option<ResourceInitializers> {
     }
     let may_initialize = given(at.key("mayInitialize")).and_then(|at| who(&at));
     let by_label = given(at.key("stored")).is_some_and(|at| at.choice(&STORED) == Some(true));
+    if !at.key("stored").present() {
+        list.items().for_each(|item| in_flight(&item));
+    }
     (at.problems() == before).then_some(())?;
     let initializers = in_order(&list, initializers)?;
     let (group, resource) = (group_name?, resource_name?);
@@ -119,6 +129,21 @@ pub(crate) fn check(at: &Node<'_>) -> Option<ResourceInitializers> {
     (at.problems() == before).then_some(())?;
     let (api_group, resource) = (group.into(), resource.into());
     Some(ResourceInitializers { api_group, resource, initializers, may_initialize, by_label })
+}
+
+/// Reports a time that is longer than a request is held, of one that acts while it is.
+fn in_flight(item: &Node<'_>) {
+    let (timeout, acts) = (item.key("timeout"), item.key("builtIn").present() || item.key("attach").present());
+    if let Value::Text(text) = timeout.value
+        && acts
+        && humantime::parse_duration(text).is_ok_and(|time| TIMEOUTS.contains(&time) && time > IN_FLIGHT)
+    {
+        timeout.problem(
+            format!("{} is longer than 30s", quoted(text)),
+            "and no request is held for so long while it acts",
+            "write at most 30s; or say `stored: Label` of the resource, so that objects wait and not requests",
+        );
+    }
 }
 
 /// Each behind all that it says it is after.
@@ -182,7 +207,7 @@ fn one(at: &Node<'_>, (group, resource): (&str, &str)) -> Option<Initializer> {
         None
     };
     let failure_policy = if policy.present() { policy.choice(&POLICIES) } else { Some(FailurePolicy::Ignore) };
-    let timeout = given(at.key("timeout")).map_or(Some(DEFAULT_TIMEOUT), |at| hook::time(&at));
+    let timeout = given(at.key("timeout")).map_or(Some(DEFAULT_TIMEOUT), |at| hook::time_of(&at, TIMEOUTS, WAITS));
     let after = listed(&at.key("after"), "the name of an initializer", names::is_dns_subdomain, names::SUBDOMAIN);
     let namespace_selector = selector::check(&at.key("namespaceSelector"), Dialect::Gatepost);
     let object_selector = selector::check(&at.key("objectSelector"), Dialect::Gatepost);

@@ -1,10 +1,14 @@
 //! Registration that the initializers of a configuration need: each resource's new objects, in every version.
 
+use std::time::Duration;
+
 use crate::model::{
     Endpoint, FailurePolicy, Hook, HookType, MatchPolicy, Operation, Protocol, Reinvocation, ResourceInitializers,
     Rule, Scope, Selector, SideEffects, Transport, hook::Address,
 };
 
+/// The longest time that an apiserver waits for a webhook.
+const LONGEST: Duration = Duration::from_secs(30);
 /// The beginning of the names of such hooks.
 const PREFIX: &str = "initializers of ";
 
@@ -57,7 +61,8 @@ fn hook(entry: &ResourceInitializers, hook_type: HookType, rules: Vec<Rule>) -> 
         endpoint: Endpoint { address: Address::Unix("".into()), tls: None, transport: Transport::Grpc },
         protocol: Protocol::Grpc,
         failure_policy: if closed { FailurePolicy::Fail } else { FailurePolicy::Ignore },
-        timeout: initializers.iter().map(|one| one.timeout).max().unwrap_or_default(),
+        // An initializer that has more time does not act while the request waits.
+        timeout: initializers.iter().map(|one| one.timeout.min(LONGEST)).max().unwrap_or_default(),
         side_effects: SideEffects::None,
         reinvocation: Reinvocation::Never,
         dispatch: None,

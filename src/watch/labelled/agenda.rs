@@ -284,17 +284,20 @@ impl Agenda {
             });
             self.controller = comparing.await;
         }
-        let overdue = self.controller.overdue(Some(read), CORRECTIONS.saturating_sub(self.corrections.len()));
-        if overdue.is_empty() {
-            return;
-        }
         let generation = current.load();
-        let correction = |overdue: &OverdueObject| {
-            let entry = self.objects.get(overdue.uid())?;
-            overdue.correction(&entry.object, |object| head_rule(&generation, object))
-        };
-        let corrections: Vec<_> = overdue.iter().filter_map(correction).collect();
-        corrections.into_iter().for_each(|correction| self.correct(correction, CORRECTIONS));
+        // Objects whose head may take longer, or is another one by now, keep none waiting.
+        loop {
+            let overdue = self.controller.overdue(Some(read), CORRECTIONS.saturating_sub(self.corrections.len()));
+            if overdue.is_empty() {
+                return;
+            }
+            let correction = |overdue: &OverdueObject| {
+                let entry = self.objects.get(overdue.uid())?;
+                overdue.correction(&entry.object, |object| head_rule(&generation, object))
+            };
+            let corrections: Vec<_> = overdue.iter().filter_map(correction).collect();
+            corrections.into_iter().for_each(|correction| self.correct(correction, CORRECTIONS));
+        }
     }
 }
 
@@ -303,9 +306,11 @@ fn is_old(current: &Current, object: &StoredObject, times: (i64, i64), now: Inst
     if !current.is_fresh(now) {
         return false;
     }
-    let rule = head_rule(&current.load(), object);
+    let generation = current.load();
+    let rule = head_rule(&generation, object);
     let must_act = |_: &str| rule.policy != FailurePolicy::Ignore;
-    ReadRepair::default().head(&object.list, times, must_act).is_some()
+    let repair = ReadRepair::of(generation.snapshot.initializers_of(&object.group, &object.resource));
+    repair.head(&object.list, times, must_act).is_some()
 }
 
 #[cfg(test)]

@@ -92,3 +92,6 @@ impl Leadership {
         client.patch(&format!("{}/{NAME}", self.leases), "application/merge-patch+json", &patch).await
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -199,8 +199,5 @@ impl Turn {
 
 /// Configuration of the head of an object.
 pub(super) fn head_rule(generation: &Generation, object: &StoredObject) -> HeadRule {
-    let entry = generation.snapshot.initializers_of(&object.group, &object.resource);
-    let head = object.list.head().unwrap_or_default();
-    let one = entry.and_then(|entry| entry.initializers.iter().find(|one| *one.name == *head));
-    one.map_or_else(HeadRule::default, |one| HeadRule { policy: one.failure_policy, timeout: one.timeout })
+    HeadRule::of(generation.snapshot.initializers_of(&object.group, &object.resource), object)
 }

@@ -26,6 +26,11 @@ impl World {
     }
 
     fn within(budget: Arc<MemoryBudget>) -> Self {
+        Self::of(budget, "")
+    }
+
+    /// With more initializers of the resource.
+    fn of(budget: Arc<MemoryBudget>, more: &str) -> Self {
         let yaml = r"
 apiVersion: gatepost.dev/v1alpha1
 kind: AdmissionControlConfiguration
@@ -37,7 +42,7 @@ resourceInitializers:
   - {name: open, timeout: 5s, attach: {commonNames: [a]}}
   - {name: closed, timeout: 5s, failurePolicy: Fail, attach: {commonNames: [a]}}
 ";
-        let files = [SourceFile { name: "a.yaml".into(), bytes: yaml.into() }];
+        let files = [SourceFile { name: "a.yaml".into(), bytes: format!("{yaml}{more}").into() }];
         let snapshot = snapshot::load(&files, &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
         let began = Instant::now();
         let current = Current::new(began);
@@ -242,6 +247,40 @@ async fn a_head_in_two_snapshots_is_the_controllers() {
     world.look(31).await;
     let all = world.all(31);
     assert!(all.contains(&"f deleted".to_owned()) && all.contains(&"x without nobody".to_owned()), "{all:?}");
+}
+
+#[tokio::test]
+async fn a_head_with_more_time_than_a_request_has_all_of_it() {
+    let slow = "  - {name: slow, timeout: 45s}\n  - {name: daily, timeout: 24h, attach: {commonNames: [a]}}\n";
+    let mut world = World::of(MemoryBudget::new(1 << 20), slow);
+    let of = |name: &str, head: &str| (World::object(name, "1", Initializers::of([head])), None);
+    world.lists(vec![of("d", "daily"), of("s", "slow"), of("x", "nobody")], 0);
+    world.look(0).await;
+    assert_eq!(world.all(0), ["d turn", "s turn", "x turn"]);
+    world.look(31).await;
+    assert_eq!(world.all(31), ["x without nobody"]);
+    world.agenda.take(News::Gone("uid-x".into()), &world.current, world.at(31));
+    for seconds in [40, 44] {
+        world.look(seconds).await;
+        assert_eq!(world.all(seconds), [""; 0], "two snapshots or not, at {seconds} s");
+    }
+    world.look(50).await;
+    assert_eq!(world.all(50), ["s without slow"]);
+    world.agenda.take(News::Gone("uid-s".into()), &world.current, world.at(50));
+    for hours in 1..24 {
+        world.look(hours * 3600).await;
+        assert_eq!(world.all(hours * 3600), [""; 0], "{hours} h");
+    }
+    world.look(24 * 3600).await;
+    assert_eq!(world.all(24 * 3600), ["d without daily"]);
+}
+
+#[tokio::test]
+async fn an_object_is_very_old_once_all_of_its_initializers_could_have_acted() {
+    let mut world = World::of(MemoryBudget::new(1 << 20), "  - {name: slow, timeout: 1h 30s}\n");
+    let aged = |name: &str, head: &str, age: i64| (World::object(name, "1", Initializers::of([head])), Some(NOW - age));
+    world.lists(vec![aged("a", "open", 661), aged("b", "slow", 4260), aged("c", "slow", 4261)], 0);
+    assert_eq!(world.all(0), ["a turn", "b turn", "c turn", "c without slow"]);
 }
 
 #[tokio::test]
