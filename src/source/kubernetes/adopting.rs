@@ -173,8 +173,12 @@ impl Adopting {
             let own = Own::among(items, adopt);
             let registered = digest(own.items.iter().map(|item| item["webhooks"].to_string()));
             let guarded = own.items.iter().filter_map(|item| Registered::of(hook_type, item)).all(|own| own.guarded);
-            for standing in items.iter().flat_map(|item| of_others(hook_type, item)) {
-                let depends = [standing.entry.to_string(), format!("{registered:?} {:?} {isolates}", own.ambiguous)];
+            for mut standing in items.iter().flat_map(|item| of_others(hook_type, item)) {
+                if let Some(namespaces) = &own.never_sent {
+                    standing.leave(namespaces);
+                }
+                let of_own = format!("{registered:?} {:?} {:?} {isolates}", own.ambiguous, own.never_sent);
+                let depends = [standing.entry.to_string(), of_own];
                 let state = digest(depends.into_iter());
                 let known =
                     former.get(&standing.key).filter(|(of, _)| *of == state).map(|(_, verdict)| verdict.clone());
@@ -293,9 +297,13 @@ fn judge(standing: &WebhookStanding, (own, isolates): (&Own<'_>, bool), namespac
             let none = || "there is none in this cluster".to_owned();
             return Some(Reason::Uncovered(own.conditional.clone().unwrap_or_else(none)));
         }
-        // Every gap counts, also one that is intended or fails open: until we take the webhook, the apiserver calls it
-        // there.
-        let gap = own.registration.gaps(&snapshot).into_iter().next()?;
+        // Every other gap counts, also one that is intended or fails open: until we take the webhook, the apiserver calls
+        // it there. In namespaces that are never sent it goes on to.
+        let gap = own
+            .registration
+            .gaps_but_in(&snapshot, own.never_sent.as_deref().unwrap_or_default())
+            .into_iter()
+            .next()?;
         let condition = own.conditional.as_ref().map(|what| format!("; {what}")).unwrap_or_default();
         Some(Reason::Uncovered(format!("{}{condition}", gap.what)))
     };
