@@ -77,7 +77,7 @@ pub struct Write {
     /// Its uid and its resourceVersion as they were read.
     pub read: (String, String),
     /// Webhooks that carry the condition afterwards, each with its expression.
-    pub carry: Vec<(String, &'static str)>,
+    pub carry: Vec<(String, String)>,
     /// Webhooks that get the condition.
     pub taken: Vec<WebhookKey>,
     /// Webhooks that lose the condition, and the reason.
@@ -212,14 +212,14 @@ impl Plan {
             again.extend(standing.marked.then_some((key.hook_type, key.configuration.as_str())));
             match decision {
                 Decision::Keep => {
-                    write.carry.push((key.webhook.clone(), standing.expression));
+                    write.carry.push((key.webhook.clone(), standing.condition.to_string()));
                     // The apiserver is kept from more than it is to be kept from, or from less.
                     if standing.outdated && !self.rests.contains(key) {
                         write.outdated.push(key.clone());
                     }
                 }
                 Decision::Take => {
-                    write.carry.push((key.webhook.clone(), standing.expression));
+                    write.carry.push((key.webhook.clone(), standing.condition.to_string()));
                     write.taken.push(key.clone());
                 }
                 Decision::GiveBack(reason) => {

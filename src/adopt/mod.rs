@@ -2,8 +2,9 @@
 //!
 //! The mark of such a webhook is one match condition, [`CONDITION`], whose expression is `false`: the apiserver then does
 //! not call the webhook, whatever else its owner applies. (Where its rules match resources about which Gatepost asks no
-//! hook, the expression is true of these alone.) Gatepost calls what carries it and passes over what does not, with an
-//! overlap on both sides so that no request is judged by nobody:
+//! hook, the expression is true of these; where our registration leads to a Service and leaves namespaces out, it is true
+//! in these.) Gatepost calls what carries it and passes over what does not, with an overlap on both sides so that no
+//! request is judged by nobody:
 //!
 //! ```text
 //! leader: announces ---------> every replica calls it, and says so ---------> condition applied

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{CONDITION, FENCE, GIVEN_BACK, Unserved, WebhookKey, standing::our_expression, standings};
+use super::{CONDITION, FENCE, GIVEN_BACK, Unserved, WebhookKey, standing::our_condition, standings};
 use crate::model::HookType;
 
 /// The field manager of our conditions: it owns them, and nothing else.
@@ -48,7 +48,8 @@ pub fn given_back(object: &Value, unserved: &Unserved) -> Option<(Value, bool)> 
     let standings = standings(*hook_type, object);
     let it = standings.iter().find(|standing| standing.carries && standing.key.webhook == *webhook)?;
     let others = standings.iter().filter(|standing| standing.carries && standing.key.webhook != *webhook);
-    let carry: Vec<_> = others.map(|standing| (standing.key.webhook.as_str(), standing.expression)).collect();
+    let others: Vec<_> = others.map(|it| (it.key.webhook.as_str(), it.condition.to_string())).collect();
+    let carry: Vec<_> = others.iter().map(|(webhook, expression)| (*webhook, expression.as_str())).collect();
     let mut document = applied(*hook_type, configuration, &it.uid, Some(&it.version), &carry);
     // Of several, each is a write.
     let before = object["metadata"]["annotations"][GIVEN_BACK].as_str().unwrap_or_default();
@@ -79,7 +80,7 @@ pub fn forced_removal(object: &Value, webhooks: &[&str]) -> Option<Value> {
     for (place, entry) in object["webhooks"].as_array().into_iter().flatten().enumerate() {
         let Some(name) = entry["name"].as_str().filter(|name| webhooks.contains(name)) else { continue };
         let conditions = entry["matchConditions"].as_array().map_or(&[][..], Vec::as_slice);
-        let Some(at) = conditions.iter().position(|one| our_expression(one).is_some()) else { continue };
+        let Some(at) = conditions.iter().position(|one| our_condition(one).is_some()) else { continue };
         let at_webhook = format!("/webhooks/{place}");
         operations.push(json!({"op": "test", "path": format!("{at_webhook}/name"), "value": name}));
         let path = format!("{at_webhook}/matchConditions/{at}");
@@ -155,6 +156,15 @@ mod tests {
             (&metadata, &json!([{"name": "b", "matchConditions": [ours]}]))
         );
         assert_eq!(given_back(&object, &unserved("c")), None);
+        // Another expression of ours stays as it is.
+        let but = crate::model::ServedCondition::default().in_namespaces(["kube-system"]).to_string();
+        let but = json!([{"name": "gatepost.dev/served", "expression": but}]);
+        let mut partly = object.clone();
+        partly["webhooks"][1]["matchConditions"] = but.clone();
+        let (document, _) = given_back(&partly, &unserved("a")).unwrap();
+        assert_eq!(document["webhooks"], json!([{"name": "b", "matchConditions": but}]));
+        assert!(forced_removal(&partly, &["b"]).is_some());
+
         let read = json!({"metadata": document["metadata"], "webhooks": object["webhooks"]});
         let told = standings(HookType::Validating, &read);
         assert_eq!(

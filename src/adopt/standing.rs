@@ -4,16 +4,14 @@ use serde_json::Value;
 
 use super::{MANAGER, WebhookKey};
 use crate::{
-    model::{
-        HookType,
-        registration::{SERVED, SERVED_BUT_EXEMPT, served_expression},
-    },
+    model::{HookType, ServedCondition, registration::SERVED},
     snapshot::exempt_resources,
 };
 
 /// Name of the match condition that keeps the apiserver from calling a webhook.
 pub const CONDITION: &str = SERVED.0;
-/// Its expression, but for a webhook whose rules match resources about which Gatepost asks no hook.
+/// Its expression, but for a webhook about which the apiserver is to go on calling it for some requests: where its rules
+/// match resources about which Gatepost asks no hook, or where Gatepost's registration leaves namespaces out.
 pub const EXPRESSION: &str = SERVED.1;
 /// The most match conditions that an apiserver lets a webhook have.
 pub const MOST_CONDITIONS: usize = 64;
@@ -40,8 +38,10 @@ pub struct WebhookStanding {
     pub labels: Vec<(String, String)>,
     /// It carries our condition: the apiserver does not call it.
     pub carries: bool,
-    /// The expression that our condition is to have there.
-    pub expression: &'static str,
+    /// Our condition as it stands there.
+    pub carried: Option<ServedCondition>,
+    /// Our condition as it is to be there.
+    pub condition: ServedCondition,
     /// True where our condition has another expression there, as of rules that have changed.
     pub outdated: bool,
     /// Our field manager owns that condition, and nobody else does, as far as the apiserver says who owns what.
@@ -72,7 +72,9 @@ pub fn standings(hook_type: HookType, object: &Value) -> Vec<WebhookStanding> {
     let standing = |entry: &Value| {
         let webhook = entry["name"].as_str()?.to_owned();
         let (entry, carried) = taken_off(entry.clone());
-        let (carries, expression) = (carried.is_some(), expression_for(&entry));
+        let carries = carried.is_some();
+        // Until our registration is known to leave out others, its namespaces stay.
+        let condition = carried.clone().unwrap_or_default().of_exempt(is_exempt(&entry));
         let by_us = carries && is_ours(metadata, &webhook);
         let key = WebhookKey { hook_type, configuration: configuration.clone(), webhook };
         let id = key.id();
@@ -86,14 +88,24 @@ pub fn standings(hook_type: HookType, object: &Value) -> Vec<WebhookStanding> {
             version: version.clone(),
             labels: labels.clone(),
             carries,
-            expression,
-            outdated: carried.is_some_and(|carried| carried != expression),
+            outdated: carried.as_ref().is_some_and(|carried| *carried != condition),
+            carried,
+            condition,
             foreign: has_our_name(&entry),
             conditions: entry["matchConditions"].as_array().map_or(0, Vec::len),
             entry,
         })
     };
     entries.filter_map(standing).collect()
+}
+
+impl WebhookStanding {
+    /// Leaves requests in these namespaces to the apiserver, and in no others: our registration does not send them.
+    pub fn leave(&mut self, namespaces: &[String]) {
+        let names = namespaces.iter().map(String::as_str);
+        self.condition = std::mem::take(&mut self.condition).in_namespaces(names);
+        self.outdated = self.carried.as_ref().is_some_and(|carried| *carried != self.condition);
+    }
 }
 
 /// The entry without our condition, and whether it had it. A condition of our name with another expression than ours
@@ -108,14 +120,14 @@ fn has_our_name(entry: &Value) -> bool {
     entry["matchConditions"].as_array().into_iter().flatten().any(|condition| condition["name"] == CONDITION)
 }
 
-/// The expression of this match condition, where it is ours.
-pub(super) fn our_expression(condition: &Value) -> Option<&'static str> {
-    served_expression(condition["name"].as_str()?, condition["expression"].as_str()?)
+/// This match condition, where it is ours.
+pub(super) fn our_condition(condition: &Value) -> Option<ServedCondition> {
+    ServedCondition::of(condition["name"].as_str()?, condition["expression"].as_str()?)
 }
 
-/// The expression of our condition for this entry. Where its rules match resources about which Gatepost asks no hook, the
-/// apiserver goes on calling the webhook about these.
-pub(super) fn expression_for(entry: &Value) -> &'static str {
+/// Do the rules of this entry match resources about which Gatepost asks no hook? The apiserver goes on calling the
+/// webhook about these.
+fn is_exempt(entry: &Value) -> bool {
     let has = |list: &Value, fits: &dyn Fn(&str) -> bool| {
         list.as_array().into_iter().flatten().filter_map(Value::as_str).any(fits)
     };
@@ -126,16 +138,15 @@ pub(super) fn expression_for(entry: &Value) -> &'static str {
             has(&rule["apiGroups"], &|written| written == "*" || written == group) && has(&rule["resources"], &is)
         })
     };
-    let exempt = entry["rules"].as_array().into_iter().flatten().any(matches);
-    if exempt { SERVED_BUT_EXEMPT } else { EXPRESSION }
+    entry["rules"].as_array().into_iter().flatten().any(matches)
 }
 
-fn taken_off(mut entry: Value) -> (Value, Option<&'static str>) {
+fn taken_off(mut entry: Value) -> (Value, Option<ServedCondition>) {
     let Some(conditions) = entry.get_mut("matchConditions").and_then(Value::as_array_mut) else {
         return (entry, None);
     };
-    let carried = conditions.iter().find_map(our_expression);
-    conditions.retain(|condition| our_expression(condition).is_none());
+    let carried = conditions.iter().find_map(our_condition);
+    conditions.retain(|condition| our_condition(condition).is_none());
     if carried.is_some()
         && conditions.is_empty()
         && let Some(entry) = entry.as_object_mut()
@@ -163,6 +174,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::model::registration::SERVED_BUT_EXEMPT;
 
     fn one(conditions: Value, managed: Value) -> WebhookStanding {
         let object = json!({
@@ -210,8 +222,27 @@ mod tests {
             let (plain, but) = (standing(EXPRESSION, group, resource), standing(SERVED_BUT_EXEMPT, group, resource));
             assert!(plain.carries && but.carries && plain.entry == but.entry);
             assert_eq!((plain.outdated, but.outdated), (exempt, !exempt), "{group} {resource}");
-            assert_eq!(plain.expression == SERVED_BUT_EXEMPT, exempt, "{group} {resource}");
+            assert_eq!(plain.condition.to_string() == SERVED_BUT_EXEMPT, exempt, "{group} {resource}");
         }
+    }
+
+    #[test]
+    fn namespaces_that_our_registration_leaves_out_stay_with_the_apiserver() {
+        let excluded = ["kube-system".to_owned(), "gatepost".to_owned()];
+        let expression = |mut standing: WebhookStanding| {
+            standing.leave(&excluded);
+            (standing.condition.to_string(), standing.outdated)
+        };
+        let with = |expression: &str| one(json!([{"name": CONDITION, "expression": expression}]), json!([]));
+        let (written, outdated) = expression(with(EXPRESSION));
+        assert!(outdated && written.ends_with(" in ['gatepost', 'kube-system']"), "{written}");
+        let mut there = with(&written);
+        assert!(there.carries && !there.outdated && there.conditions == 0, "until the registration is known");
+        assert_eq!(expression(there.clone()), (written, false));
+        there.leave(&excluded[..1]);
+        assert!(there.outdated, "it follows the registration");
+        there.leave(&[]);
+        assert_eq!((there.condition.to_string(), there.outdated), (EXPRESSION.to_owned(), true));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 mod authorizer;
 mod bounds;
+mod served;
 
 use std::{borrow::Cow, cell::Cell};
 

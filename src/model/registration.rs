@@ -16,7 +16,7 @@ pub const fn our_webhooks(hook_type: HookType) -> &'static str {
 }
 
 /// Match condition, its name and its expression, of a webhook of others that Gatepost calls in the apiserver's place: the
-/// apiserver does not.
+/// apiserver does not. [`ServedCondition`](super::ServedCondition) has its other expressions.
 pub const SERVED: (&str, &str) = ("gatepost.dev/served", "false");
 
 /// Its expression for a webhook whose rules match resources about which Gatepost asks no hook: about these the apiserver
@@ -32,14 +32,12 @@ request.kind.group + '/' + request.kind.kind + ' ' + request.resource.group + '/
 'authorization.k8s.io/SelfSubjectRulesReview authorization.k8s.io/selfsubjectrulesreviews', \
 'authorization.k8s.io/SubjectAccessReview authorization.k8s.io/subjectaccessreviews']";
 
-/// The expression of that condition that these are, where they are one.
-pub fn served_expression(name: &str, expression: &str) -> Option<&'static str> {
-    let ours = [SERVED.1, SERVED_BUT_EXEMPT].into_iter().find(|ours| *ours == expression.trim());
-    ours.filter(|_| name == SERVED.0)
-}
-
 /// Prefix of the names of match conditions by which an entry of our registration leaves requests to another one.
 pub const SENT_ALREADY: &str = "sent-already-";
+
+/// Annotation of a registration that leads to a Service: namespaces that it leaves out whatever the hooks want. Its entries
+/// leave out others as well that their hooks leave out.
+pub const NEVER_SENT: &str = "gatepost.dev/never-sent";
 
 /// Is it the name of such a webhook?
 pub fn is_our_webhook(name: &str) -> bool {

@@ -32,7 +32,7 @@ fn writing(cluster: &Cluster, takes: bool) -> Write {
         hook_type: HookType::Validating,
         configuration: "c".to_owned(),
         read: ("u".to_owned(), version),
-        carry: if takes { vec![("w.x.y".to_owned(), "false")] } else { Vec::new() },
+        carry: if takes { vec![("w.x.y".to_owned(), "false".to_owned())] } else { Vec::new() },
         taken: if takes { vec![key.clone()] } else { Vec::new() },
         given_back: if takes { Vec::new() } else { vec![(key, Reason::Released)] },
         written_by_others: Vec::new(),

@@ -43,7 +43,7 @@ fn every_file_is_in_the_base_but_the_one_that_says_it_is_not() {
     let mut there: Vec<_> = fs::read_dir(FOLDER)
         .expect(FOLDER)
         .map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8"))
-        .filter(|name| !["kustomization.yaml", "network-policy.yaml"].contains(&name.as_str()))
+        .filter(|name| !["kustomization.yaml", "network-policy.yaml", "adopt"].contains(&name.as_str()))
         .collect();
     there.sort_unstable();
     let base = objects(&format!("{FOLDER}/kustomization.yaml")).remove(0);
@@ -55,6 +55,23 @@ fn every_file_is_in_the_base_but_the_one_that_says_it_is_not() {
         .collect();
     listed.sort_unstable();
     assert_eq!(there, listed);
+}
+
+#[test]
+fn the_component_for_adoption_grants_what_its_sibling_grants_to_the_service_account_alone() {
+    let of_kind = |path: &str, kind: &str| {
+        let all = objects(path).into_iter().filter(|object| object["kind"] == kind);
+        all.map(|object| (object["metadata"]["namespace"].clone(), object["rules"].clone())).collect::<Vec<_>>()
+    };
+    let (here, sibling) = (format!("{FOLDER}/adopt/rights.yaml"), "deploy/kubernetes/adopt.yaml");
+    for kind in ["ClusterRole", "Role"] {
+        let granted = of_kind(&here, kind);
+        assert!(!granted.is_empty() && granted == of_kind(sibling, kind), "{kind}");
+    }
+    let bindings = objects(&here).into_iter().filter(|object| !object["subjects"].is_null());
+    let subjects: Vec<_> = bindings.map(|binding| binding["subjects"].clone()).collect();
+    let only = serde_json::json!([{"kind": "ServiceAccount", "name": "gatepost", "namespace": "gatepost"}]);
+    assert!(subjects.len() == 3 && subjects.iter().all(|subjects| *subjects == only), "{subjects:?}");
 }
 
 #[test]

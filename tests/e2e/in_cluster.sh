@@ -149,6 +149,134 @@ renewal() {
   said "in cluster: the chapter's command has ended well" "$code"
 }
 
+# register_other ADDRESS: a webhook of somebody else, that leaves no namespace out.
+register_other() {
+  kubectl apply --server-side --field-manager owner --filename - <<YAML
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: other}
+webhooks:
+- name: other.e2e.gatepost.dev
+  clientConfig: {url: "https://$1/json/other", caBundle: $(base64 -w0 "$work/ca.crt")}
+  rules:
+  - operations: [CREATE, UPDATE, DELETE]
+    apiGroups: [""]
+    apiVersions: [v1]
+    resources: [configmaps, namespaces, namespaces/status, serviceaccounts/token]
+  - {operations: [CREATE], apiGroups: [rbac.authorization.k8s.io], apiVersions: [v1], resources: [clusterroles]}
+  admissionReviewVersions: [v1]
+  sideEffects: None
+YAML
+}
+
+# called_once directly|by-gatepost COMMAND...: the webhook of somebody else judges that once, called by kube-apiserver itself
+# or not.
+called_once() {
+  local how="$1" judged direct
+  shift
+  judged="$(grep -c '^other ' "$work/judged")" direct="$(asked_directly other)"
+  "$@" || return 1
+  judged=$(($(grep -c '^other ' "$work/judged") - judged)) direct=$(($(asked_directly other) - direct))
+  echo "judged $judged times, called by kube-apiserver $direct times"
+  ((judged == 1)) && { if [[ "$how" == directly ]]; then ((direct == 1)); else ((direct == 0)); fi; }
+}
+
+# dry VERB...: nothing is stored.
+dry() { kubectl "$1" --dry-run=server "${@:2}"; }
+
+# generated_namespace: one whose name is made up, and that has the label of another.
+generated_namespace() {
+  echo '{apiVersion: v1, kind: Namespace, metadata: {generateName: x-, labels: {kubernetes.io/metadata.name: kube-system}}}' | dry create -f -
+}
+
+served_in() { kubectl get validatingwebhookconfiguration other -o "jsonpath={.webhooks[0].matchConditions[0].expression}" | grep -qF -- "$1"; }
+
+# leave_out NAME: the registration never sends this namespace either.
+leave_out() {
+  kubectl get validatingwebhookconfiguration gatepost -o json |
+    sed -e "s/\"kube-node-lease\",/\"kube-node-lease\", \"$1\",/" -e "s/\"gatepost,kube-node-lease,/\"gatepost,kube-node-lease,$1,/" | kubectl replace -f -
+}
+
+# write_everywhere: into two namespaces, of which the second is never sent, until the file of that name is gone.
+write_everywhere() {
+  local n
+  for ((n = 0; ; n++)); do
+    [[ -e "$work/everywhere" ]] || break
+    dry create --namespace move configmap "sent-$n" && echo "sent-$n" >>"$work/everywhere.sent"
+    dry create --namespace kube-system configmap "kept-$n" && echo "kept-$n" >>"$work/everywhere.kept"
+  done
+}
+
+# judged_everywhere: all of them, and those that are never sent once.
+judged_everywhere() {
+  local name
+  [[ -s "$work/everywhere.sent" && -s "$work/everywhere.kept" ]] || return 1
+  while read -r name; do grep -qx "other CREATE $name" "$work/judged" || { echo "$name was not judged"; return 1; }; done <"$work/everywhere.sent"
+  while read -r name; do
+    [[ "$(grep -cx "other CREATE $name" "$work/judged")" == 1 ]] || { echo "$name was not judged once"; return 1; }
+  done <"$work/everywhere.kept"
+}
+
+# in_cluster_adopting ADDRESS: a webhook of somebody else, there, is taken over and given back behind the Service.
+in_cluster_adopting() {
+  local n
+  check "in cluster: a webhook of somebody else, which leaves no namespace out" register_other "$1"
+  eventually "in cluster: it judges" called_once directly dry create --namespace move configmap first
+  mkdir -p "$work/etc/adopting"
+  documented "$in_chapter" 'components:' |
+    sed "s|\.\./gatepost/$deploy|$(realpath --relative-to "$work/etc/adopting" "$deploy")|" >"$work/etc/adopting/kustomization.yaml"
+  follow "in cluster: the component for taking over is applied" "$in_chapter" 'kubectl apply --server-side -k /etc/gatepost/adopting'
+  allows "in cluster: every object of it is accepted, without a warning" kubectl apply --server-side --dry-run=server --validate=strict \
+    -k "$work/etc/adopting"
+  for n in 5 6; do
+    begin_pod "pod-$n"
+    endpoint gatepost/gatepost "gatepost-pod-$n" "$front" true
+  done
+  for n in 3 4; do
+    in_gatepost delete endpointslice "gatepost-pod-$n" >"$work/said" 2>&1 || broken "an endpoint of the Service"
+  done
+  sleep 2
+  for n in 3 4; do check "in cluster: pod-$n, which takes nothing over, ends" stop "pod-$n"; done
+
+  : >"$work/everywhere"
+  write_everywhere >"$work/everywhere.log" 2>&1 &
+  process[everywhere]=$!
+  check "in cluster: it is taken over" adopt other --timeout 2m
+  check "in cluster: but in the namespaces that are never sent" served_in "['gatepost', 'kube-node-lease', 'kube-system']"
+  prints "in cluster: the plan says so" 'taken             validating/other/other.e2e.gatepost.dev' adopt --plan
+  sleep 5
+  rm "$work/everywhere"
+  wait "${process[everywhere]}"
+  unset "process[everywhere]"
+  check "in cluster: each write meanwhile was judged, and in kube-system once" judged_everywhere
+
+  check "in cluster: a write elsewhere goes through Gatepost" called_once by-gatepost dry create --namespace move configmap second
+  check "in cluster: one in kube-system does not" called_once directly dry create --namespace kube-system configmap third
+  check "in cluster: nor in Gatepost's own namespace" called_once directly dry create --namespace gatepost configmap fourth
+  kubectl --namespace kube-system create serviceaccount other >"$work/said" 2>&1 || broken "a service account"
+  check "in cluster: nor a subresource there" called_once directly kubectl --namespace kube-system create token other
+  check "in cluster: an object outside of namespaces does" called_once by-gatepost dry create clusterrole fifth --verb get --resource pods
+  check "in cluster: and a namespace" called_once by-gatepost dry create namespace sixth
+  check "in cluster: and its change" called_once by-gatepost dry label namespace move seen=yes
+  check "in cluster: and its end" called_once by-gatepost dry delete namespace move
+  check "in cluster: and one whose name is made up" called_once by-gatepost generated_namespace
+  check "in cluster: but not a change of kube-system itself" called_once directly dry label namespace kube-system seen=yes
+  check "in cluster: nor of its status" called_once directly dry patch namespace kube-system --subresource status --type merge \
+    -p '{"metadata": {"annotations": {"seen": "yes"}}}'
+
+  check "in cluster: a namespace that it shall not be sent of" kubectl create namespace quiet
+  eventually "in cluster: it is left out of the registration" leave_out quiet
+  eventually "in cluster: which the condition follows" served_in "'kube-node-lease', 'kube-system', 'quiet']"
+  eventually "in cluster: and so does kube-apiserver" called_once directly dry create --namespace quiet configmap seventh
+  check "in cluster: a write elsewhere still goes through Gatepost" called_once by-gatepost dry create --namespace move configmap eighth
+
+  check "in cluster: it is given back" release other
+  check "in cluster: it carries no condition" carries_not validating other
+  check "in cluster: a write elsewhere is judged once" called_once directly dry create --namespace move configmap ninth
+  check "in cluster: and so is one in kube-system" called_once directly dry create --namespace kube-system configmap tenth
+  kubectl delete validatingwebhookconfiguration other >"$work/said" 2>&1 || broken "removing the webhook of somebody else"
+}
+
 in_cluster() {
   local reachable args pods=() streaming streamed_since first plain account
   echo "======== in cluster: Gatepost behind a Service"
@@ -229,7 +357,9 @@ in_cluster() {
   eventually "in cluster: the bundle is there" authorities 1
   check "in cluster: no key is in any log" not grep -l 'PRIVATE KEY' "$work"/*.log "$work"/*.out
 
+  in_cluster_adopting "$first"
+
   follow "in cluster: it is removed, and nothing can prevent that" "$in_chapter" 'validatingwebhookconfigurations,mutatingwebhookconfigurations gatepost'
   allows "in cluster: writes pass" kubectl --namespace move create configmap unguarded --dry-run=server
-  for n in certificates pod-3 pod-4 service-two move-first move-plain; do check "in cluster: $n ends well when asked to" stop "$n"; done
+  for n in certificates pod-5 pod-6 service-two move-first move-plain; do check "in cluster: $n ends well when asked to" stop "$n"; done
 }

@@ -13,7 +13,10 @@ use crate::{
         yaml::yaml,
     },
     kube::{MANAGED_BY, our_webhooks},
-    model::{HookType, Reinvocation, registration::SENT_ALREADY},
+    model::{
+        HookType, Reinvocation,
+        registration::{NEVER_SENT, SENT_ALREADY},
+    },
     snapshot::hazards::written_selector,
 };
 
@@ -111,7 +114,10 @@ impl Registration {
         let webhooks: Vec<_> = self.plan.entries.iter().zip(1..).map(|(entry, n)| self.webhook(entry, n)).collect();
         let mut metadata = json!({"name": format!("{}{suffix}", self.name), "labels": {MANAGED_BY.0: MANAGED_BY.1}});
         if let Some(certificate) = &self.ca_from {
-            metadata["annotations"] = json!({INJECT_CA_FROM: certificate});
+            metadata["annotations"][INJECT_CA_FROM] = certificate.as_str().into();
+        }
+        if let Caller::Service(_) = &self.caller {
+            metadata["annotations"][NEVER_SENT] = self.excluded.join(",").into();
         }
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1",

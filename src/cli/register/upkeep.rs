@@ -1,7 +1,5 @@
 //! Upkeep: the webhooks of a registration that is in a cluster already, made anew for another configuration.
 
-use std::collections::BTreeSet;
-
 use serde_json::Value;
 
 use super::{
@@ -17,8 +15,6 @@ use crate::{
 
 /// Placeholder for the address of Gatepost.
 const ANYWHERE: &str = "https://gatepost.invalid";
-/// The label of a namespace that has its name.
-const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// Webhooks as `gatepost register --config` prints them for that configuration, with the `clientConfig` of the existing
 /// registration.
@@ -86,19 +82,12 @@ fn clients(entry: &Value, hook_type: HookType) -> Option<(&Value, &'static str, 
     Some((client, key, base.to_owned()))
 }
 
-/// Namespaces that every entry of a registration leaves out by name, where it leads to a Service: among them is what our
-/// own Pods need in order to come up.
+/// Namespaces that a registration leaves out on purpose, where it leads to a Service: among them is what our own Pods need
+/// in order to come up.
 fn excluded(registration: &Value, hook_type: HookType) -> Vec<String> {
     let entries = registration["webhooks"].as_array().into_iter().flatten();
     let ours = entries.filter(|entry| clients(entry, hook_type).is_some_and(|(_, key, _)| key == "service"));
-    let left_out = |entry: &Value| {
-        let requirements = entry["namespaceSelector"]["matchExpressions"].as_array().into_iter().flatten();
-        let by_name = requirements.filter(|it| it["key"] == NAME_LABEL && it["operator"] == "NotIn");
-        let names = by_name.flat_map(|it| it["values"].as_array().into_iter().flatten());
-        names.filter_map(|name| name.as_str().map(str::to_owned)).collect::<BTreeSet<_>>()
-    };
-    let all = ours.map(left_out).reduce(|one, other| one.intersection(&other).cloned().collect());
-    all.unwrap_or_default().into_iter().collect()
+    coverage::selectors::never_sent(registration, ours)
 }
 
 /// As `gatepost register --config` plans it.
@@ -132,7 +121,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::snapshot::{SourceFile, load};
+    use crate::snapshot::{NAME_LABEL, SourceFile, load};
 
     fn snapshot(resources: &str) -> Snapshot {
         let text = format!(
@@ -171,6 +160,13 @@ mod tests {
             let kept = apart[0]["namespaceSelector"]["matchExpressions"][0]["values"].clone();
             let of_service = webhooks[0]["clientConfig"].get("service").is_some();
             assert_eq!(kept, if of_service { json!(["gatepost", "kube-system"]) } else { Value::Null });
+            // A namespace that only the former hooks left out is sent to those that want it.
+            let mut told = registration.clone();
+            told["metadata"]["annotations"] = json!({"gatepost.dev/never-sent": "gatepost"});
+            told["webhooks"][0]["namespaceSelector"] = json!({"matchExpressions": [requirement]});
+            let told = super::webhooks(&snapshot("pods"), &told, HookType::Validating).unwrap();
+            let kept = told[0]["namespaceSelector"]["matchExpressions"][0]["values"].clone();
+            assert_eq!(kept, if of_service { json!(["gatepost"]) } else { Value::Null });
         }
         let none =
             json!({"metadata": {"name": "gatepost"}, "webhooks": [{"clientConfig": {"url": "https://a/other"}}]});

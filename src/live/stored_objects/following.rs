@@ -39,7 +39,13 @@ impl StoredObjects {
         let (unfinished, failures) = (Unfinished::default(), RecentFailures::default());
         state.followers.insert(id, Follower { client: Arc::clone(client), unfinished, failures, to });
         drop(state);
-        Following { objects: Arc::clone(self), client: Arc::clone(client), id, queue, controller: Controller::default() }
+        Following {
+            objects: Arc::clone(self),
+            client: Arc::clone(client),
+            id,
+            queue,
+            controller: Controller::default(),
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use std::{
 
 use serde_json::Value;
 
-use self::selectors::{implies, is_within, names_left_out};
+use self::selectors::{implies, is_within, names_left_out, without};
 pub use self::{
     atom::{Atom, atoms_of},
     initializers::{as_a_guard, as_a_hook, is_of_initializers},
@@ -212,8 +212,17 @@ impl Registration {
 
     /// Requests that hooks want and this does not send so, in the order of the hooks.
     pub fn gaps(&self, snapshot: &Snapshot) -> Vec<Gap> {
+        self.gaps_but_in(snapshot, &[])
+    }
+
+    /// The same, but for requests in these namespaces, which somebody else sees to.
+    pub fn gaps_but_in(&self, snapshot: &Snapshot, namespaces: &[String]) -> Vec<Gap> {
         let mut found = Vec::new();
-        for (at, one) in compared(snapshot).enumerate() {
+        for (at, mut one) in compared(snapshot).enumerate() {
+            if !namespaces.is_empty() {
+                let hook = one.hook.to_mut();
+                hook.namespace_selector = without(&hook.namespace_selector, namespaces);
+            }
             let hook = &*one.hook;
             let entries: Vec<_> = self.entries.iter().filter(|entry| entry.asks(&one)).collect();
             let mut gaps = gaps(hook, one.closed, &entries);

@@ -1,7 +1,11 @@
 //! Selectors: requests that an entry of a registration may leave out, such that no hook misses any that it selects.
 
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
 use crate::{
-    model::{Selector, selector::Requirement},
+    model::{Selector, registration::NEVER_SENT, selector::Requirement},
     snapshot::NAME_LABEL,
 };
 
@@ -83,8 +87,26 @@ pub fn names_left_out(selector: &Selector) -> Option<Vec<&str>> {
     Some(names)
 }
 
+/// Namespaces that a registration leaves out on purpose, ascending: by name, in every one of these entries of it, and, where
+/// it says so, [whatever the hooks want](NEVER_SENT).
+pub fn never_sent<'a>(registration: &Value, entries: impl IntoIterator<Item = &'a Value>) -> Vec<String> {
+    let told = registration["metadata"]["annotations"][NEVER_SENT].as_str();
+    let told = told.map(|names| names.split(',').map(str::trim).collect::<BTreeSet<_>>());
+    let left_out = |entry: &Value| {
+        let requirements = entry["namespaceSelector"]["matchExpressions"].as_array().into_iter().flatten();
+        let by_name = requirements.filter(|it| it["key"] == NAME_LABEL && it["operator"] == "NotIn");
+        let names = by_name.flat_map(|it| it["values"].as_array().into_iter().flatten());
+        names.filter_map(|name| name.as_str().map(str::to_owned)).collect::<BTreeSet<_>>()
+    };
+    let all = entries.into_iter().map(left_out).reduce(|one, other| one.intersection(&other).cloned().collect());
+    let meant = |name: &String| told.as_ref().is_none_or(|told| told.contains(name.as_str()));
+    all.unwrap_or_default().into_iter().filter(meant).collect()
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn is(key: &str, value: &str) -> Requirement {
@@ -133,6 +155,26 @@ mod tests {
             common(&[&selector(&[not(NAME_LABEL, &["kube-system"])]), &one]),
             selector(&[not(NAME_LABEL, &["kube-system"])])
         );
+    }
+
+    #[test]
+    fn names_that_all_entries_leave_out_are_left_out_by_the_registration() {
+        let entry = |requirements: Value| json!({"namespaceSelector": {"matchExpressions": requirements}});
+        let not = |values: &[&str]| json!({"key": NAME_LABEL, "operator": "NotIn", "values": values});
+        let labelled = json!({"key": "team", "operator": "NotIn", "values": ["c"]});
+        let only = json!({"key": NAME_LABEL, "operator": "In", "values": ["c"]});
+        let one = entry(json!([not(&["c", "a"]), labelled, not(&["b"])]));
+        for (entries, expected) in [
+            (vec![one.clone()], &["a", "b", "c"][..]),
+            (vec![one.clone(), entry(json!([not(&["d", "b", "a"])]))], &["a", "b"]),
+            (vec![one.clone(), json!({})], &[]),
+            (vec![entry(json!([labelled, only]))], &[]),
+            (vec![], &[]),
+        ] {
+            assert_eq!(never_sent(&Value::Null, &entries), expected, "{entries:?}");
+        }
+        let told = json!({"metadata": {"annotations": {NEVER_SENT: "d,c, a"}}});
+        assert_eq!(never_sent(&told, [&one]), ["a", "c"], "as far as it is so");
     }
 
     #[test]

@@ -2,13 +2,13 @@
 //! calling it, too.
 
 use super::{finding::Found, mend::Mend, severity::Severity, view::View};
-use crate::model::registration::{SERVED, served_expression};
+use crate::model::{ServedCondition, registration::SERVED};
 
 pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
     for (number, seen) in view.hooks.iter().enumerate() {
         let (name, _) = SERVED;
         let is_ours =
-            |condition: &crate::cel::Condition| served_expression(&condition.name, &condition.expression).is_some();
+            |condition: &crate::cel::Condition| ServedCondition::of(&condition.name, &condition.expression).is_some();
         let named = |condition: &&crate::cel::Condition| &*condition.name == name;
         let Some(condition) = seen.origin.conditions.iter().find(named) else { continue };
         let hook = &seen.hook.name;

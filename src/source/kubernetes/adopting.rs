@@ -163,8 +163,12 @@ impl Adopting {
             let own = Own::among(items, adopt);
             let registered = digest(own.items.iter().chain(&own.called).map(|item| item["webhooks"].to_string()));
             let guarded = own.items.iter().filter_map(|item| Registered::of(hook_type, item)).all(|own| own.guarded);
-            for standing in items.iter().flat_map(|item| of_others(hook_type, item)) {
-                let depends = [standing.entry.to_string(), format!("{registered:?} {:?} {isolates}", own.ambiguous)];
+            for mut standing in items.iter().flat_map(|item| of_others(hook_type, item)) {
+                if let Some(namespaces) = &own.never_sent {
+                    standing.leave(namespaces);
+                }
+                let of_own = format!("{registered:?} {:?} {:?} {isolates}", own.ambiguous, own.never_sent);
+                let depends = [standing.entry.to_string(), of_own];
                 let state = digest(depends.into_iter());
                 let known =
                     former.get(&standing.key).filter(|(of, _)| *of == state).map(|(_, verdict)| verdict.clone());

@@ -29,7 +29,8 @@ pub enum Written {
 /// # Errors
 /// [`KubeError`] of a request.
 pub async fn write(client: &KubeClient, write: &Write) -> Result<Written, KubeError> {
-    let carry: Vec<_> = write.carry.iter().map(|(webhook, expression)| (webhook.as_str(), *expression)).collect();
+    let carry: Vec<_> =
+        write.carry.iter().map(|(webhook, expression)| (webhook.as_str(), expression.as_str())).collect();
     let (uid, version) = (&*write.read.0, &*write.read.1);
     let document = match write.fenced.is_empty() {
         true => applied(write.hook_type, &write.configuration, uid, Some(version), &carry),

@@ -134,7 +134,7 @@ fn behind_a_service_every_entry_names_it_and_the_namespaces_that_are_never_sent_
         assert_eq!(webhook["clientConfig"], json!({"service": service, "caBundle": "aGk="}));
         let expression = &webhook["namespaceSelector"]["matchExpressions"][0];
         assert_eq!(expression["values"], json!(excluded));
-        assert_eq!(value["metadata"].get("annotations"), None);
+        assert_eq!(value["metadata"]["annotations"], json!({"gatepost.dev/never-sent": "gatepost,kube-system"}));
         let text = registration.text().unwrap();
         assert!(text.contains("never sent, whatever the hooks want: gatepost, kube-system."), "{text}");
         assert!(text.contains("caBundle: the authorities of --ca-file"), "{text}");

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::{super::objects::Kind, Adopt};
 use crate::{
     adopt::{SeenWebhook, standings},
-    model::HookType,
-    snapshot::coverage::{Registration, foreign_condition},
+    model::{HookType, ServedCondition},
+    snapshot::coverage::{Registration, foreign_condition, selectors},
 };
 
 /// Our own registrations of one type.
@@ -23,6 +23,8 @@ pub(super) struct Own<'a> {
     pub(super) ambiguous: Option<String>,
     /// Message where an entry of them is not relied on.
     pub(super) conditional: Option<String>,
+    /// Namespaces in which the apiserver goes on calling webhooks that are taken over; `None` where that is unknown.
+    pub(super) never_sent: Option<Vec<String>>,
 }
 
 impl<'a> Own<'a> {
@@ -41,8 +43,24 @@ impl<'a> Own<'a> {
         let conditional = items.iter().find_map(|item| conditional(item));
         let read = |items: &[&Value]| Registration::read(items.iter().copied().map(relied_on)).unwrap_or_default();
         let (registration, sent) = (read(&items), read(&ours));
-        Self { items, called: ours, registration, sent, ambiguous, conditional }
+        let never_sent = match items[..] {
+            [item] if ambiguous.is_none() => Some(never_sent(item)),
+            _ => None,
+        };
+        Self { items, called: ours, registration, sent, ambiguous, conditional, never_sent }
     }
+}
+
+/// Namespaces that our registration leaves out on purpose, where all of it leads to a Service, as far as a condition can say
+/// so. Beside an apiserver nothing has to be left out.
+fn never_sent(item: &Value) -> Vec<String> {
+    let entries = item["webhooks"].as_array().map_or(&[][..], Vec::as_slice);
+    if !entries.iter().all(|entry| entry["clientConfig"]["service"].is_object()) {
+        return Vec::new();
+    }
+    let names = selectors::never_sent(item, entries);
+    let condition = ServedCondition::default().in_namespaces(names.iter().map(String::as_str));
+    condition.namespaces().map(str::to_owned).collect()
 }
 
 /// Is a hook of our own configuration isolated? One more mutating webhook is then in another segment, whatever is registered

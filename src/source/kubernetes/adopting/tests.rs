@@ -147,6 +147,80 @@ fn what_the_registration_leaves_out_or_opens_stays_with_the_apiserver() {
     assert_eq!(with(&|entry| entry["failurePolicy"] = "Ignore".into()), "a.x.y uncovered");
 }
 
+/// A registration as `gatepost register --service` prints it.
+fn by_service(excluded: &[&str]) -> Value {
+    let mut own = registration();
+    let service = json!({"namespace": "gatepost", "name": "gatepost", "path": "/validate"});
+    own["webhooks"][0]["clientConfig"] = json!({ "service": service });
+    own["webhooks"][0]["namespaceSelector"] = json!({"matchExpressions":
+        [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": excluded}]});
+    own
+}
+
+#[test]
+fn namespaces_that_a_registration_by_service_never_sends_stay_with_the_apiserver() {
+    const EXCLUDED: [&str; 3] = ["gatepost", "kube-node-lease", "kube-system"];
+    let with = |change: &dyn Fn(&mut Value), other: Value| {
+        let mut own = by_service(&EXCLUDED);
+        change(&mut own);
+        let lists = [(HookType::Validating, vec![object("c", vec![other]), own])];
+        let seen = judged(&lists, &adopt(AdoptionScope::All), &Wishes::default());
+        (told(&seen).remove(0), seen[0].standing.clone())
+    };
+    let names = |standing: &WebhookStanding| standing.condition.namespaces().collect::<Vec<_>>().join(" ");
+    let (word, standing) = with(&|_| {}, webhook("a.x.y", ""));
+    assert_eq!((&*word, &*names(&standing)), ("a.x.y ok", "gatepost kube-node-lease kube-system"));
+    // It follows what the registration leaves out, and nothing that another selector of it does.
+    let carried = |standing: &WebhookStanding| {
+        let condition = json!([{"name": "gatepost.dev/served", "expression": standing.condition.to_string()}]);
+        webhook("a.x.y", &format!(", \"matchConditions\": {condition}"))
+    };
+    let (word, unchanged) = with(&|_| {}, carried(&standing));
+    assert!(word == "a.x.y ok" && unchanged.carries && !unchanged.outdated, "{word}");
+    let fewer = |own: &mut Value| *own = by_service(&["kube-system"]);
+    let (word, changed) = with(&fewer, carried(&standing));
+    assert_eq!((&*word, changed.outdated, &*names(&changed)), ("a.x.y ok", true, "kube-system"));
+    let by_label = |own: &mut Value| {
+        let selector = &mut own["webhooks"][0]["namespaceSelector"];
+        let by_team = json!({"key": "team", "operator": "NotIn", "values": ["kube-system"]});
+        selector["matchExpressions"].as_array_mut().unwrap().push(by_team);
+    };
+    assert_eq!(with(&by_label, webhook("a.x.y", "")).0, "a.x.y uncovered");
+    let unfit = |own: &mut Value| *own = by_service(&["kube-system", "No-Name"]);
+    assert_eq!(with(&unfit, webhook("a.x.y", "")).0, "a.x.y uncovered", "no namespace has that name");
+    // Another entry sends something there: it would be judged twice.
+    let second = |own: &mut Value| {
+        let mut entry = webhook("gatepost-2.validate.gatepost.dev", "");
+        entry["clientConfig"] = own["webhooks"][0]["clientConfig"].clone();
+        entry["rules"][0]["resources"] = json!(["secrets"]);
+        own["webhooks"].as_array_mut().unwrap().push(entry);
+    };
+    assert_eq!(with(&second, webhook("a.x.y", "")).0, "a.x.y uncovered");
+    let url =
+        |own: &mut Value| own["webhooks"][0]["clientConfig"] = registration()["webhooks"][0]["clientConfig"].clone();
+    let (word, standing) = with(&url, carried(&standing));
+    assert_eq!((&*word, standing.outdated, &*names(&standing)), ("a.x.y uncovered", true, ""));
+    // Namespaces that only other hooks leave out are to be sent.
+    let narrow = |own: &mut Value| {
+        own["metadata"]["annotations"] = json!({"gatepost.dev/never-sent": "gatepost,kube-node-lease"})
+    };
+    assert_eq!(with(&narrow, webhook("a.x.y", "")).0, "a.x.y uncovered");
+}
+
+#[test]
+fn until_the_registration_is_known_the_condition_keeps_its_namespaces() {
+    let condition = crate::model::ServedCondition::default().in_namespaces(["kube-system"]).to_string();
+    let condition = json!([{"name": "gatepost.dev/served", "expression": condition}]);
+    let carries = webhook("a.x.y", &format!(", \"matchConditions\": {condition}"));
+    let mut going = by_service(&["kube-system"]);
+    going["metadata"]["deletionTimestamp"] = "2026-11-21T00:00:00Z".into();
+    let lists = [(HookType::Validating, vec![object("c", vec![carries]), going])];
+    let seen = judged(&lists, &adopt(AdoptionScope::All), &Wishes::default());
+    let standing = &seen[0].standing;
+    assert_eq!((told(&seen).remove(0), standing.outdated), ("a.x.y uncovered".to_owned(), false));
+    assert_eq!(standing.condition.namespaces().collect::<Vec<_>>(), ["kube-system"]);
+}
+
 #[test]
 fn an_entry_of_ours_with_a_condition_of_others_is_not_counted_on() {
     let with = |name: &str, expression: &str| {
@@ -292,6 +366,17 @@ fn a_registration_is_widened_at_once_and_narrowed_later() {
     assert_eq!(due(61, vec![webhook("a.x.y", "")], wide.clone()), None);
     assert_eq!(due(62, vec![webhook("a.x.y", "")], wide).map(Value::from), Some(registration()["webhooks"].clone()));
     assert_eq!(due(200, Vec::new(), registration()), None, "there is nothing that it should send");
+
+    // Namespaces that are never sent make no haste.
+    let mut wide = by_service(&["kube-system"]);
+    let secrets = {
+        let mut rule = wide["webhooks"][0]["rules"][0].clone();
+        rule["resources"] = json!(["secrets"]);
+        rule
+    };
+    wide["webhooks"][0]["rules"].as_array_mut().unwrap().push(secrets);
+    assert_eq!(due(300, vec![webhook("a.x.y", "")], wide.clone()), None);
+    assert!(due(360, vec![webhook("a.x.y", "")], wide).is_some());
 }
 
 #[test]

@@ -83,7 +83,8 @@ pub(super) fn due(
         let own = Own::among(items, adopt);
         let [item] = own.items[..] else { continue };
         let Some(registered) = Registered::of(hook_type, item).filter(|_| own.ambiguous.is_none()) else { continue };
-        let state = digest([format!("{wanted:?}"), item["webhooks"].to_string()].into_iter());
+        let state = [format!("{wanted:?} {:?}", own.never_sent), item["webhooks"].to_string()];
+        let state = digest(state.into_iter());
         let known = memory.found.get(&hook_type).filter(|(of, _)| *of == state).map(|(_, found)| found.clone());
         let found = known.unwrap_or_else(|| {
             let loaded = snapshot.get_or_insert_with(|| load(&files, &|written| contents.reference(written)).ok());
@@ -126,7 +127,9 @@ fn compared(
     let same =
         current.len() == wanted.len() && wanted.iter().zip(current).all(|(wanted, current)| says(current, wanted));
     // A condition that somebody has put on an entry may hold anything back.
-    let missing = own.registration.gaps(snapshot).iter().any(|gap| gap.hook_type == hook_type);
+    let never_sent = own.never_sent.as_deref().unwrap_or_default();
+    let gaps = own.registration.gaps_but_in(snapshot, never_sent);
+    let missing = gaps.iter().any(|gap| gap.hook_type == hook_type);
     let urgent = missing || own.conditional.is_some();
     Found { webhooks: (!same).then_some(wanted), urgent }
 }

@@ -78,6 +78,7 @@ pub(super) fn judge(standing: &WebhookStanding, (own, isolates): (&Own<'_>, bool
             ))
         })
     };
+    let never_sent = own.never_sent.as_deref().unwrap_or_default();
     let uncovered = || {
         if let Some(why) = &own.ambiguous {
             return Some(Reason::Uncovered(why.clone()));
@@ -86,9 +87,9 @@ pub(super) fn judge(standing: &WebhookStanding, (own, isolates): (&Own<'_>, bool
             let none = || "there is none in this cluster".to_owned();
             return Some(Reason::Uncovered(own.conditional.clone().unwrap_or_else(none)));
         }
-        // Every gap counts, also one that is intended or fails open: until we take the webhook, the apiserver calls it
-        // there.
-        let gap = own.registration.gaps(&snapshot).into_iter().next()?;
+        // Every other gap counts, also one that is intended or fails open: until we take the webhook, the apiserver calls
+        // it there. In namespaces that are never sent it goes on to.
+        let gap = own.registration.gaps_but_in(&snapshot, never_sent).into_iter().next()?;
         let condition = own.conditional.as_ref().map(|what| format!("; {what}")).unwrap_or_default();
         Some(Reason::Uncovered(format!("{}{condition}", gap.what)))
     };
@@ -106,7 +107,8 @@ pub(super) fn judge(standing: &WebhookStanding, (own, isolates): (&Own<'_>, bool
     };
     let mut conditions = (0..).map_while(|index| snapshot.origin(index)).flat_map(|origin| origin.conditions.iter());
     let asks_authorizer = conditions.any(Condition::asks_authorizer);
-    let unsent = own.ambiguous.is_none() && (own.sent.is_empty() || !own.sent.gaps(&snapshot).is_empty());
+    let unsent =
+        own.ambiguous.is_none() && (own.sent.is_empty() || !own.sent.gaps_but_in(&snapshot, never_sent).is_empty());
     let objection = deadlock().or_else(ties_our_hands).or_else(renumbers).or_else(uncovered);
     Verdict { unservable: None, objection, unsent, asks_authorizer }
 }
