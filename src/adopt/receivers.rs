@@ -14,10 +14,10 @@ use super::Lease;
 /// and one that ends keeps it until it answers nothing any more.
 const ENDPOINT_PATIENCE: Duration = Duration::from_secs(6);
 /// Time for which there may be fewer replicas than apiservers: one that is started anew has no lease in between, and
-/// nothing receives reviews there.
-const APISERVER_PATIENCE: Duration = Duration::from_secs(30);
+/// nothing receives reviews there. Longer than [`IDENTITY_ENDED`]: where a machine is stopped, its replica goes first.
+const APISERVER_PATIENCE: Duration = Duration::from_secs(40);
 /// Time without a renewal of its identity lease after which an apiserver counts as dead; it renews it every ten seconds.
-const IDENTITY_ENDED: Duration = Duration::from_secs(45);
+const IDENTITY_ENDED: Duration = Duration::from_secs(30);
 /// Receivers that a reason names.
 const NAMED: usize = 3;
 
@@ -220,7 +220,7 @@ mod tests {
         let mut missing = Missing::default();
         assert_eq!(step(&mut missing, 0, &nameless(2), &["a", "b"]), None);
         assert_eq!(step(&mut missing, 1, &nameless(3), &["a", "b"]), Some(false));
-        assert_eq!(step(&mut missing, 31, &nameless(3), &["a", "b", "dead"]), Some(true));
+        assert_eq!(step(&mut missing, 41, &nameless(3), &["a", "b", "dead"]), Some(true));
     }
 
     #[test]
@@ -230,12 +230,12 @@ mod tests {
         assert_eq!(step(&mut missing, 1, &three, &["a", "b", "c"]), None);
         // A restart: its lease is gone for as long as it takes.
         assert_eq!(step(&mut missing, 2, &three, &["a", "b"]), Some(false));
-        assert_eq!(step(&mut missing, 31, &three, &["a", "b"]), Some(false));
-        assert_eq!(step(&mut missing, 31, &three, &["a", "b", "c"]), None);
-        assert_eq!(step(&mut missing, 40, &three, &["a", "b", "b", "dead"]), Some(false), "one name is one replica");
-        assert_eq!(step(&mut missing, 70, &three, &["a", "b", "dead"]), Some(true));
-        assert_eq!(step(&mut missing, 71, &Receivers::Apiservers(0), &[]), None, "nothing is known");
-        assert_eq!(step(&mut missing, 72, &Receivers::Unreadable("a right".to_owned()), &["a"]), Some(false));
+        assert_eq!(step(&mut missing, 41, &three, &["a", "b"]), Some(false));
+        assert_eq!(step(&mut missing, 41, &three, &["a", "b", "c"]), None);
+        assert_eq!(step(&mut missing, 50, &three, &["a", "b", "b", "dead"]), Some(false), "one name is one replica");
+        assert_eq!(step(&mut missing, 90, &three, &["a", "b", "dead"]), Some(true));
+        assert_eq!(step(&mut missing, 91, &Receivers::Apiservers(0), &[]), None, "nothing is known");
+        assert_eq!(step(&mut missing, 92, &Receivers::Unreadable("a right".to_owned()), &["a"]), Some(false));
     }
 
     #[test]
@@ -246,9 +246,9 @@ mod tests {
             identities.alive(Duration::from_secs(second), &leases)
         };
         assert_eq!(alive(0, &[("a", "1"), ("b", "1")]), 2);
-        assert_eq!(alive(44, &[("a", "2"), ("b", "1")]), 2);
-        assert_eq!(alive(45, &[("a", "2"), ("b", "1")]), 1);
-        assert_eq!(alive(46, &[("a", "2"), ("b", "2")]), 2, "it is back");
-        assert_eq!(alive(47, &[]), 0);
+        assert_eq!(alive(29, &[("a", "2"), ("b", "1")]), 2);
+        assert_eq!(alive(30, &[("a", "2"), ("b", "1")]), 1);
+        assert_eq!(alive(31, &[("a", "2"), ("b", "2")]), 2, "it is back");
+        assert_eq!(alive(32, &[]), 0);
     }
 }
