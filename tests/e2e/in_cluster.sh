@@ -149,15 +149,16 @@ renewal() {
   said "in cluster: the chapter's command has ended well" "$code"
 }
 
-# register_other ADDRESS: a webhook of somebody else, that leaves no namespace out.
+# register_other KIND NAME ADDRESS: a webhook of somebody else, that leaves no namespace out.
 register_other() {
   kubectl apply --server-side --field-manager owner --filename - <<YAML
 apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingWebhookConfiguration
-metadata: {name: other}
+kind: $1WebhookConfiguration
+metadata: {name: $2}
 webhooks:
-- name: other.e2e.gatepost.dev
-  clientConfig: {url: "https://$1/json/other", caBundle: $(base64 -w0 "$work/ca.crt")}
+- name: $2.e2e.gatepost.dev
+  clientConfig: {url: "https://$3/json/$2", caBundle: $(base64 -w0 "$work/ca.crt")}
+  timeoutSeconds: 2
   rules:
   - operations: [CREATE, UPDATE, DELETE]
     apiGroups: [""]
@@ -169,14 +170,13 @@ webhooks:
 YAML
 }
 
-# called_once directly|by-gatepost COMMAND...: the webhook of somebody else judges that once, called by kube-apiserver itself
-# or not.
+# called_once directly|by-gatepost COMMAND...: the webhook $others judges that once, called by kube-apiserver itself or not.
 called_once() {
   local how="$1" judged direct
   shift
-  judged="$(grep -c '^other ' "$work/judged")" direct="$(asked_directly other)"
+  judged="$(grep -c "^$others " "$work/judged")" direct="$(asked_directly "$others")"
   "$@" || return 1
-  judged=$(($(grep -c '^other ' "$work/judged") - judged)) direct=$(($(asked_directly other) - direct))
+  judged=$(($(grep -c "^$others " "$work/judged") - judged)) direct=$(($(asked_directly "$others") - direct))
   echo "judged $judged times, called by kube-apiserver $direct times"
   ((judged == 1)) && { if [[ "$how" == directly ]]; then ((direct == 1)); else ((direct == 0)); fi; }
 }
@@ -217,10 +217,29 @@ judged_everywhere() {
   done <"$work/everywhere.kept"
 }
 
+# in_cluster_adopting_mutating ADDRESS: and so is a mutating one, for which Gatepost is not registered yet.
+in_cluster_adopting_mutating() {
+  local others=changing
+  check "in cluster: a mutating webhook, which leaves no namespace out either" register_other Mutating changing "$1"
+  of_secret ca.crt >"$work/etc/ca.crt"
+  KUBECONFIG="$work/cluster/kubeconfig" follow "in cluster: Gatepost is registered for it" "$in_chapter" 'gatepost import --kind all'
+  check "in cluster: it is taken over" adopt changing --timeout 2m
+  check "in cluster: a write elsewhere goes through Gatepost" called_once by-gatepost dry create --namespace move configmap changed-1
+  check "in cluster: one in kube-system does not" called_once directly dry create --namespace kube-system configmap changed-2
+  check "in cluster: an object outside of namespaces does" called_once by-gatepost dry create clusterrole changed-3 --verb get --resource pods
+  check "in cluster: and a namespace" called_once by-gatepost dry create namespace changed-4
+  # Its label counts, as it has no name yet.
+  check "in cluster: but not one that says it is kube-system" called_once directly generated_namespace
+  check "in cluster: it is given back" release changing
+  check "in cluster: a write elsewhere is judged once" called_once directly dry create --namespace move configmap changed-5
+  check "in cluster: and so is one in kube-system" called_once directly dry create --namespace kube-system configmap changed-6
+  kubectl delete mutatingwebhookconfiguration changing >"$work/said" 2>&1 || broken "removing the mutating webhook"
+}
+
 # in_cluster_adopting ADDRESS: a webhook of somebody else, there, is taken over and given back behind the Service.
 in_cluster_adopting() {
-  local n
-  check "in cluster: a webhook of somebody else, which leaves no namespace out" register_other "$1"
+  local n others=other
+  check "in cluster: a webhook of somebody else, which leaves no namespace out" register_other Validating other "$1"
   eventually "in cluster: it judges" called_once directly dry create --namespace move configmap first
   mkdir -p "$work/etc/adopting"
   documented "$in_chapter" 'components:' |
@@ -329,7 +348,7 @@ in_cluster() {
     # One that is probed is not asked yet.
     eventually "in cluster: pod-$n has them, in rotation" metric_is 'gatepost_hooks_by_state{state="active"}' 3
   done
-  follow "in cluster: 4. Gatepost is registered" "$in_chapter" 'gatepost register --service'
+  follow "in cluster: 4. Gatepost is registered" "$in_chapter" 'get secret gatepost-tls'
   prints "in cluster: it never sends its own namespace" '[gatepost,kube-node-lease,kube-system]' \
     kubectl get validatingwebhookconfiguration gatepost -o 'jsonpath=[{range .webhooks[0].namespaceSelector.matchExpressions[?(@.operator=="NotIn")]}{.values[0]},{.values[1]},{.values[2]}{end}]'
 
@@ -358,6 +377,7 @@ in_cluster() {
   check "in cluster: no key is in any log" not grep -l 'PRIVATE KEY' "$work"/*.log "$work"/*.out
 
   in_cluster_adopting "$first"
+  in_cluster_adopting_mutating "$first"
 
   follow "in cluster: it is removed, and nothing can prevent that" "$in_chapter" 'validatingwebhookconfigurations,mutatingwebhookconfigurations gatepost'
   allows "in cluster: writes pass" kubectl --namespace move create configmap unguarded --dry-run=server
