@@ -1,10 +1,12 @@
 //! Initializers: vectors of our own, `tests/vectors/initializers/`, one file one module.
 
+mod collection;
 mod controller;
 mod create;
 mod find;
 mod freshness;
 mod hidden;
+mod in_flight;
 mod json_form;
 mod late_head;
 mod lifecycle;
@@ -28,12 +30,14 @@ use serde_json::Value;
 use super::run::{Outcome, Table, equal};
 
 /// Every file of the folder.
-pub(crate) const TABLES: [Table; 20] = [
+pub(crate) const TABLES: [Table; 22] = [
+    Table { file: "initializers/collection.json", case: Some(collection::case) },
     Table { file: "initializers/controller.json", case: Some(controller::case) },
     Table { file: "initializers/create.json", case: Some(create::case) },
     Table { file: "initializers/find.json", case: Some(find::case) },
     Table { file: "initializers/freshness.json", case: Some(freshness::case) },
     Table { file: "initializers/hidden.json", case: Some(hidden::case) },
+    Table { file: "initializers/in_flight.json", case: Some(in_flight::case) },
     Table { file: "initializers/json_form.json", case: Some(json_form::case) },
     Table { file: "initializers/late_head.json", case: Some(late_head::case) },
     Table { file: "initializers/lifecycle.json", case: Some(lifecycle::case) },
