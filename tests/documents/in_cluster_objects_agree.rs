@@ -71,7 +71,7 @@ fn the_component_for_adoption_grants_what_its_sibling_grants_to_the_service_acco
     let bindings = objects(&here).into_iter().filter(|object| !object["subjects"].is_null());
     let subjects: Vec<_> = bindings.map(|binding| binding["subjects"].clone()).collect();
     let only = serde_json::json!([{"kind": "ServiceAccount", "name": "gatepost", "namespace": "gatepost"}]);
-    assert!(subjects.len() == 3 && subjects.iter().all(|subjects| *subjects == only), "{subjects:?}");
+    assert!(subjects.len() == 4 && subjects.iter().all(|subjects| *subjects == only), "{subjects:?}");
 }
 
 #[test]
