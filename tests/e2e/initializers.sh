@@ -24,6 +24,17 @@ acts() {
   TOKEN=sesame start "$1" "$work/initializer" -to "$front" -ca "$work/ca.crt" -name "$1.e2e.gatepost.dev" "registry.example/app:1=$digest"
 }
 
+# begin_initializing: Gatepost, where it was before.
+begin_initializing() {
+  start gatepost "$gatepost" serve --config "$work/folder" --namespaces-from "$work/cluster/kubeconfig" \
+    --listen "${front:-127.0.0.1:0}" --admin 127.0.0.1:0 --tls-cert "$work/gatepost.crt" --tls-key "$work/gatepost.key"
+  told gatepost '(ready generation.*)' >/dev/null
+  front="$(told gatepost 'listening tcp (.*)')"
+  admin="$(told gatepost 'listening admin (.*)')"
+}
+
+holds() { [[ "$(metric "gatepost_initializer_holds{initializer=\"$1.e2e.gatepost.dev\"}")" == 1 ]]; }
+
 instances() { metric "gatepost_initializer_instances{initializer=\"$1.e2e.gatepost.dev\"}"; }
 
 is_attached() { [[ "$(instances "$1")" == 1 ]]; }
@@ -34,17 +45,14 @@ is_not_prepared() { prepared probe '' '' '' --dry-run=server -o jsonpath='{.spec
 
 initializers() {
   echo "======== initializers: new Pods are prepared while they are held"
-  local name=initializers token
+  local name=initializers token creator
   (cd ../../examples/initializers/go && go build -o "$work/initializer" .) >"$work/go.log" 2>&1 || broken "the initializer does not build"
   token="$(printf sesame | sha256sum | cut -d ' ' -f 1)"
   rm -rf "$work/folder"
   mkdir "$work/folder"
   sed "s/@TOKEN@/$token/" config/initializers.yaml >"$work/folder/initializers.yaml"
-  start gatepost "$gatepost" serve --config "$work/folder" --namespaces-from "$work/cluster/kubeconfig" \
-    --listen 127.0.0.1:0 --admin 127.0.0.1:0 --tls-cert "$work/gatepost.crt" --tls-key "$work/gatepost.key"
-  told gatepost '(ready generation.*)' >/dev/null
-  front="$(told gatepost 'listening tcp (.*)')"
-  admin="$(told gatepost 'listening admin (.*)')"
+  unset front
+  begin_initializing
   "$gatepost" register --kind mutating --form api --url "https://$front" --ca-file "$work/ca.crt" --config "$work/folder" \
     >"$work/gatepost.yaml" || broken "gatepost register --kind mutating"
   check "$name: the registration is right by check --against" "$gatepost" check --against "$work/gatepost.yaml" "$work/folder"
@@ -85,6 +93,20 @@ initializers() {
   kill -CONT "${process[slow]}"
   eventually "$name: it attaches again" is_attached slow
   allows "$name: and Pods that wait for it are made" prepared again '"also": "slow"'
+
+  kill -STOP "${process[digest]}"
+  prepared lost >"$work/lost" 2>&1 &
+  creator=$!
+  check "$name: a Pod is held by Gatepost, which is killed" look holds digest
+  killed gatepost
+  check "$name: its creator gets an error" not wait "$creator"
+  prints "$name: which says that nobody has decided" 'failed calling webhook' cat "$work/lost"
+  prints "$name: and the Pod is not there" 'pods "lost" not found' not in_e2e get pod lost
+  kill -CONT "${process[digest]}"
+  begin_initializing
+  eventually "$name: the process attaches to the new one" is_attached digest
+  allows "$name: and the Pod is made at the next try" prepared lost
+  eventually "$name: so does the other process" is_attached slow
 
   # The admin of the cluster may `initialize`, as its apiserver says; bob may create Pods.
   kubectl --namespace e2e create role bob --verb=create,get --resource=pods >"$work/said" 2>&1 || broken "a role for bob"

@@ -6,14 +6,17 @@ pinned='registry.example/app@sha256:00000000000000000000000000000000000000000000
 pending='init.gatepost.dev/pending'
 state='init\.gatepost\.dev/state'
 
-# begin_labelled: Gatepost with its configuration in the cluster and the rights of deploy/kubernetes, where it was before.
+# begin_labelled [REPLICA LISTENS ADMIN]: Gatepost with its configuration in the cluster and the rights of deploy/kubernetes,
+# where it was before. The two variables have its addresses.
 begin_labelled() {
+  local at="${1:-labelled}"
+  local -n listens="${2:-front}" serves="${3:-admin}"
   kubectl --namespace gatepost create token gatepost --duration 60m >"$work/labelled.token" 2>"$work/said" || broken "no token for Gatepost"
   sed "s|user: {token: .*}|user: {tokenFile: $work/labelled.token}|" "$work/cluster/kubeconfig" >"$work/labelled.kubeconfig"
-  start labelled "$gatepost" serve --source kubernetes --kubeconfig "$work/labelled.kubeconfig" --no-drain-finalizer \
-    --listen "${front:-127.0.0.1:0}" --admin 127.0.0.1:0 --tls-cert "$work/gatepost.crt" --tls-key "$work/gatepost.key"
-  admin="$(told labelled 'listening admin (.*)')"
-  front="$(told labelled 'listening tcp (.*)')"
+  start "$at" "$gatepost" serve --source kubernetes --kubeconfig "$work/labelled.kubeconfig" --no-drain-finalizer \
+    --replica "$at" --listen "${listens:-127.0.0.1:0}" --admin 127.0.0.1:0 --tls-cert "$work/gatepost.crt" --tls-key "$work/gatepost.key"
+  serves="$(told "$at" 'listening admin (.*)')"
+  listens="$(told "$at" 'listening tcp (.*)')"
 }
 
 # widget NAME [LABELS] [IMAGE] [kubectl flags]: makes a Widget, as bob.
@@ -30,20 +33,48 @@ makes_widget() {
 JSON
 }
 
+# makes_configmap CLIENT NAME [LABELS] [IMAGE] [kubectl flags]: a config map in the same way. It has no image.
+makes_configmap() {
+  local client="$1" name="$2" labels="${3:-}"
+  shift $(($# < 4 ? $# : 4))
+  "$client" create --as bob --filename - "$@" <<JSON
+{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "$name", "labels": {"made": "here"${labels:+, $labels}}}}
+JSON
+}
+
 # marked KIND NAME: is it hidden?
 marked() { in_e2e get "$1" "$2" --show-labels | grep -q "$pending="; }
 
 # state_of KIND NAME: what its annotation says.
 state_of() { in_e2e get "$1" "$2" -o jsonpath="{.metadata.annotations.$state}"; }
 
-# prepared_widget NAME: it is finished, and everybody has done his part.
-prepared_widget() {
-  local has
-  has="$(in_e2e get widget "$1" -o jsonpath='{.metadata.labels.team} {.metadata.labels.by} {.spec.containers[0].image}')"
-  [[ "$has" == "e2e bob $pinned" ]] && not marked widget "$1" && state_of widget "$1" | grep -q '"state":"Completed"'
+# looks_of KIND: what kubectl prints of an object; finished_by_bob KIND: what that is when everybody has done his part.
+looks_of() {
+  case "$1" in
+  widget) echo '{.metadata.labels.team} {.metadata.labels.by} {.spec.containers[0].image}' ;;
+  *) echo '{.metadata.labels.team} {.metadata.labels.by}' ;;
+  esac
 }
 
-widget_is_gone() { in_e2e get widget "$1" --ignore-not-found -o name >"$work/there" && [[ ! -s "$work/there" ]]; }
+finished_by_bob() {
+  case "$1" in
+  widget) echo "e2e bob $pinned" ;;
+  *) echo 'e2e bob' ;;
+  esac
+}
+
+# prepared_object KIND NAME: it is finished, and everybody has done his part.
+prepared_object() {
+  local has
+  has="$(in_e2e get "$1" "$2" -o jsonpath="$(looks_of "$1")")"
+  [[ "$has" == "$(finished_by_bob "$1")" ]] && not marked "$1" "$2" && state_of "$1" "$2" | grep -q '"state":"Completed"'
+}
+
+prepared_widget() { prepared_object widget "$1"; }
+
+object_is_gone() { in_e2e get "$1" "$2" --ignore-not-found -o name >"$work/there" && [[ ! -s "$work/there" ]]; }
+
+widget_is_gone() { object_is_gone widget "$1"; }
 
 widget_is_settled() { widget_is_gone "$1" || prepared_widget "$1"; }
 
@@ -51,7 +82,8 @@ acts_labelled() {
   TOKEN=sesame start "$1" "$work/initializer" -to "$front" -ca "$work/ca.crt" -name "$1.e2e.gatepost.dev" "registry.example/app:1=$pinned"
 }
 
-leads_labelled() { grep -q 'this replica initializes stored objects' "$work/labelled.log"; }
+# leads REPLICA: does it work on the objects?
+leads() { grep -q 'this replica initializes stored objects' "$work/$1.log"; }
 
 # seen TEXT: has the watch of all objects, hidden ones too, seen it?
 seen() { grep -qF -- "$1" "$work/seeing.out"; }
@@ -94,7 +126,7 @@ labelled() {
   kubectl apply --filename "$work/label-mutating.yaml" --filename "$work/label-validating.yaml" >"$work/said" 2>&1 || broken "registering Gatepost"
   acts_labelled digest
   acts_labelled slow
-  check "$name: this replica leads" look leads_labelled
+  check "$name: this replica leads" look leads labelled
 
   eventually "$name: new objects are marked, and kubectl says so" says_pending
   # Nobody else is here to write the status of a quota.
@@ -104,7 +136,7 @@ labelled() {
     >"$work/said" 2>&1 || broken "a quota"
 
   # Each object that such a watch sees has to be finished: a proxy makes such a watch of a client's.
-  start watching "$BIN/kubectl" --kubeconfig "$work/cluster/kubeconfig" --namespace e2e get widgets --selector "made=here,!$pending" --watch \
+  start watching "$BIN/kubectl" --kubeconfig "$work/cluster/kubeconfig" --namespace e2e get widgets --selector "made=here,passed!=yes,!$pending" --watch \
     -o jsonpath='{.metadata.name} {.metadata.labels.team} {.spec.containers[*].image}{"\n"}'
   start seeing "$BIN/kubectl" --kubeconfig "$work/cluster/kubeconfig" --namespace e2e get widgets --watch -o json
 
@@ -130,6 +162,7 @@ labelled() {
   behind_proxy
   tampered
   crashed
+  taken_over
 
   for at in watching seeing digest slow; do
     kill -KILL "${process[$at]}" 2>/dev/null || true
@@ -171,50 +204,77 @@ proxied_kubectl() {
 
 # The same engine, with the proxy before the apiserver: clients see an object once it is finished, and only then.
 behind_proxy() {
-  local by="$name: behind the read proxy"
+  local kind
   proxy_account
   start label-proxy "$gatepost" read-proxy --resources configmaps,widgets.e2e.gatepost.dev --listen 127.0.0.1:0 --admin 127.0.0.1:0 \
     --tls-cert "$work/gatepost.crt" --tls-key "$work/gatepost.key" --upstream-kubeconfig "$work/read-proxy.kubeconfig"
   proxy="$(told label-proxy 'listening tcp (.*)')"
-  start label-watch "$BIN/kubectl" --kubeconfig /dev/null --server "https://$proxy" --certificate-authority "$work/ca.crt" --namespace e2e \
-    --token "$(cat "$work/cluster/token")" get widgets --selector made=here --watch \
-    -o jsonpath='{.metadata.name} {.metadata.labels.team} {.spec.containers[*].image}{"\n"}'
+  for kind in widget configmap; do
+    behind_proxy_of "$kind" "$name: behind the read proxy, a $kind"
+  done
+  check "$name: the read proxy ends well when asked to" stop label-proxy
+}
 
-  start label-create makes_widget proxied_kubectl shown '' 'registry.example/app:1' \
-    -o jsonpath='{.metadata.labels.team} {.metadata.labels.by} {.spec.containers[0].image}'
-  check "$by: a Widget is created" stop_waiting label-create
-  prints "$by: the creator has the finished object" "e2e bob $pinned" cat "$work/label-create.out"
+# behind_proxy_of KIND WHAT
+behind_proxy_of() {
+  local kind="$1" by="$2" path='/api/v1' looks finished
+  [[ "$kind" == configmap ]] || path='/apis/e2e.gatepost.dev/v1'
+  looks="$(looks_of "$kind")" finished="$(finished_by_bob "$kind")"
+  start label-watch "$BIN/kubectl" --kubeconfig /dev/null --server "https://$proxy" --certificate-authority "$work/ca.crt" --namespace e2e \
+    --token "$(cat "$work/cluster/token")" get "${kind}s" --selector 'made=here,passed!=yes' --watch \
+    -o jsonpath="{.metadata.name} $looks{\"\\n\"}"
+
+  start label-create "makes_$kind" proxied_kubectl shown '' 'registry.example/app:1' -o jsonpath="$looks"
+  check "$by: it is created" stop_waiting label-create
+  check "$by: the creator has the finished object" grep -qx "$finished" <(cat "$work/label-create.out" <(echo))
   check "$by: and no word of the wait" not grep -q 'init pending' "$work/label-create.log"
+  start label-create "makes_$kind" proxied_kubectl open '"also": "down"' 'registry.example/app:1' -o jsonpath="$looks"
+  check "$by: one initializer is down and fails open: it is created" stop_waiting label-create
+  check "$by: as the others have made it" grep -qx "$finished" <(cat "$work/label-create.out" <(echo))
+  refuses "$by: who may not initialize passes nobody by" 'permission to' passes_all proxied_kubectl "$kind" --as bob
+  allows "$by: who may passes all by" passes_all proxied_kubectl "$kind"
+  prints "$by: and sees it at once, as it was written" 'by= team=;' proxied_kubectl get "$kind" passed -o jsonpath='by={.metadata.labels.by} team={.metadata.labels.team};'
 
   kill -STOP "${process[digest]}"
-  start label-create makes_widget proxied_kubectl held
-  eventually "$by: one is stored, and waits for a process" turn_of held digest
-  refuses "$by: a get says what it is" 'is not initialized yet' proxied_kubectl get widget held
-  check "$by: it is not listed" not_printed held proxied_kubectl get widgets
-  prints "$by: who may initialize sees it when asking" '"held"' proxied_kubectl get --raw '/apis/e2e.gatepost.dev/v1/namespaces/e2e/widgets?includeUninitialized=true'
-  refuses "$by: its name is taken" 'already exists' makes_widget proxied_kubectl held
+  start label-create "makes_$kind" proxied_kubectl held
+  eventually "$by: one is stored, and waits for a process" turn_of held digest "$kind"
+  refuses "$by: a get says what it is" 'is not initialized yet' proxied_kubectl get "$kind" held
+  check "$by: it is not listed" not_printed held proxied_kubectl get "${kind}s"
+  prints "$by: who may initialize sees it when asking" '"held"' proxied_kubectl get --raw "$path/namespaces/e2e/${kind}s?includeUninitialized=true"
+  refuses "$by: its name is taken" 'already exists' "makes_$kind" proxied_kubectl held
   check "$by: its creator waits" kill -0 "${process[label-create]}"
   kill -CONT "${process[digest]}"
   check "$by: until the process has acted" stop_waiting label-create
-  check "$by: then it is shown, finished" prepared_widget held
-  check "$by: to all" proxied_kubectl get widget held
+  check "$by: then it is shown, finished" prepared_object "$kind" held
+  check "$by: to all" proxied_kubectl get "$kind" held
 
-  refuses "$by: a refusal is the creator's" 'no digest is known of image' makes_widget proxied_kubectl refused '' registry.example/other:1
-  check "$by: and the object is gone" widget_is_gone refused
+  if [[ "$kind" == widget ]]; then
+    refuses "$by: a refusal is the creator's" 'no digest is known of image' makes_widget proxied_kubectl refused '' registry.example/other:1
+    check "$by: and the object is gone" widget_is_gone refused
+  fi
   kill -STOP "${process[slow]}"
-  refuses "$by: so is a time that is over" 'did not act in time' makes_widget proxied_kubectl tardy '"also": "slow"'
-  check "$by: and that object is gone" widget_is_gone tardy
+  refuses "$by: so is a time that is over" 'did not act in time' "makes_$kind" proxied_kubectl tardy '"also": "slow"'
+  check "$by: and that object is gone" object_is_gone "$kind" tardy
   kill -CONT "${process[slow]}"
-  eventually "$by: a watch has seen what is finished" grep -qx "held e2e $pinned" "$work/label-watch.out"
-  check "$by: and nothing else" not grep -vE "^[a-z0-9-]+ e2e $pinned\$" "$work/label-watch.out"
+  eventually "$by: a watch has seen what is finished" grep -qx "held $finished" "$work/label-watch.out"
+  check "$by: and nothing else" not grep -vE "^[a-z0-9-]+ $finished\$" "$work/label-watch.out"
   kill -KILL "${process[label-watch]}"
   wait "${process[label-watch]}" 2>/dev/null || true
   unset "process[label-watch]"
-  check "$by: it ends well when asked to" stop label-proxy
 }
 
-# turn_of NAME WHO: it waits for that initializer alone, or first.
-turn_of() { state_of widget "$1" | grep -q "\"pending\":\[\"$2.e2e.gatepost.dev\""; }
+# passes_all CLIENT KIND [kubectl flags]: makes an object that no initializer is to act on.
+passes_all() {
+  local client="$1" type='"apiVersion": "v1", "kind": "ConfigMap"'
+  [[ "$2" == configmap ]] || type='"apiVersion": "e2e.gatepost.dev/v1", "kind": "Widget", "spec": {"containers": [{"image": "registry.example/app:1"}]}'
+  shift 2
+  "$client" create --filename - "$@" <<JSON
+{$type, "metadata": {"name": "passed", "labels": {"made": "here", "passed": "yes"}, "annotations": {"gatepost.dev/initializers": ""}}}
+JSON
+}
+
+# turn_of NAME WHO [KIND]: it waits for that initializer alone, or first.
+turn_of() { state_of "${3:-widget}" "$1" | grep -q "\"pending\":\[\"$2.e2e.gatepost.dev\""; }
 
 # A user cannot set, clear or fake the marks; the owner of the head can go on.
 tampered() {
@@ -278,4 +338,28 @@ crashed() {
   kill -CONT "${process[digest]}"
   begin_labelled
   check "$name: killed meanwhile, it is finished or gone" look widget_is_settled crash-held
+}
+
+# taken_over: of two replicas, the one that leads is killed, and then the one that leads and is in use.
+taken_over() {
+  local other_front other_admin
+  check "$name: two replicas: one leads" look leads labelled
+  begin_labelled other other_front other_admin
+  # Processes attach to each replica.
+  TOKEN=sesame start digest-of-other "$work/initializer" -to "$other_front" -ca "$work/ca.crt" -name digest.e2e.gatepost.dev "registry.example/app:1=$pinned"
+  check "$name: two replicas: the second does not" not leads other
+  killed labelled
+  check "$name: two replicas: it does once the first is silent" look leads other
+  # Callers have the first one alone.
+  begin_labelled
+  check "$name: two replicas: a Widget is finished by the leader, whoever is asked" eval 'look widget taken-over && look prepared_widget taken-over'
+  kill -STOP "${process[digest-of-other]}"
+  look widget over-again || broken "making a Widget"
+  check "$name: two replicas: one is held by a process of the leader" look turn_of over-again digest
+  killed other
+  check "$name: two replicas: the leader killed, the first leads again" look leads labelled
+  check "$name: two replicas: and the Widget is finished" look prepared_widget over-again
+  kill -KILL "${process[digest-of-other]}"
+  wait "${process[digest-of-other]}" 2>/dev/null || true
+  unset "process[digest-of-other]"
 }

@@ -28,14 +28,18 @@ raw() {
   curl -s -w '\n%{http_code}\n' "$@" "http://$stored$path"
 }
 
+# begin_sidecar [NAME]: another replica where a name is given. The variable of that name has its address.
 begin_sidecar() {
-  start sidecar "$gatepost" serve --config "$work/stored" --plaintext --listen "${sidecar:-127.0.0.1:0}" --admin 127.0.0.1:0
-  told sidecar '(ready generation.*)' >/dev/null
-  sidecar="$(told sidecar 'listening tcp (.*)')"
+  local at="${1:-sidecar}"
+  local -n address="$at"
+  start "$at" "$gatepost" serve --config "$work/stored" --plaintext --listen "${address:-127.0.0.1:0}" --admin 127.0.0.1:0
+  told "$at" '(ready generation.*)' >/dev/null
+  address="$(told "$at" 'listening tcp (.*)')"
 }
 
 begin_apiserver() {
-  STEPS="$work/steps" start apiserver "$example" --listen "${stored:-127.0.0.1:0}" --etcd "$etcd" --gatepost "http://$sidecar"
+  STEPS="$work/steps" start apiserver "$example" --listen "${stored:-127.0.0.1:0}" --etcd "$etcd" --gatepost "http://$sidecar" \
+    ${second:+--gatepost "http://$second"}
   stored="$(told apiserver 'listening (.*)')"
 }
 
@@ -109,7 +113,7 @@ stored() {
   cp "$(cd ../.. && realpath "${CARGO_TARGET_DIR:-target}")/debug/examples/apiserver" "$example"
   mkdir -p "$work/stored" "$work/steps"
   cp config/stored.yaml "$work/stored/"
-  stored="" sidecar=""
+  stored="" sidecar="" second=""
   begin_stored_etcd
   begin_sidecar
   begin_apiserver
@@ -123,9 +127,11 @@ stored() {
   kubectl_works
   quota_is_charged
   crashes
+  two_replicas
   check "$name: an ordinary watch never saw an object that was not finished" all_finished
   check "$name: and it saw the finished ones" grep -q '"name":"success"' "$work/ordinary"
   check "$name: gatepost ends well when asked to" stop sidecar
+  check "$name: so does the other replica" stop second
 }
 
 drawings() {
@@ -212,9 +218,35 @@ crashes() {
       update-stored; do
       crash "$victim" "$step" "" $((count += 1))
     done
-    for step in update-reviewed update-stored delete-begun create-released; do
+    for step in initializer-begun initializer-done update-reviewed update-stored delete-begun create-released; do
       crash "$victim" "$step" '"refuse": "one"' $((count += 1))
     done
+  done
+  # The last one, whose update makes the object visible, or fails it when others have acted.
+  for step in two-begun two-done; do
+    crash two "$step" "" $((count += 1))
+    crash two "$step" '"refuse": "two"' $((count += 1))
+  done
+  crash two delete-begun '"refuse": "two"' $((count += 1))
+}
+
+# two_replicas: the apiserver has two of Gatepost, and each in its turn is killed while it is in use.
+two_replicas() {
+  local victim creator
+  begin_sidecar second
+  killed apiserver
+  begin_apiserver
+  for victim in sidecar second; do
+    kill -STOP "${process[two]}"
+    a_pod "without-$victim" '' --request-timeout=100s >"$work/without" 2>&1 &
+    creator=$!
+    check "$name: two replicas: a Pod is held" look is_waiting "without-$victim"
+    killed "$victim"
+    kill -CONT "${process[two]}"
+    check "$name: two replicas: without $victim the creator gets its answer from the other" wait "$creator"
+    check "$name: two replicas: and the Pod is there" is_initialized "without-$victim"
+    allows "$name: two replicas: another one is made by the other alone" a_pod "after-$victim"
+    begin_sidecar "$victim"
   done
 }
 
@@ -234,7 +266,7 @@ crash() {
   case "$victim" in
   apiserver) begin_apiserver ;;
   sidecar) begin_sidecar ;;
-  one) begin_initializer one ;;
+  one | two) begin_initializer "$victim" ;;
   esac
   check "$name: $what: the object is initialized, or gone" look is_settled "$pod"
   check "$name: $what: its creator is answered" eval "look eval '! kill -0 $creator'"

@@ -86,6 +86,7 @@ func act(it object) {
 		list["pending"] = pending[1:]
 	}
 	reached("initializer-begun")
+	reached(*label + "-begun")
 	body, _ := json.Marshal(it)
 	path := fmt.Sprintf("/api/v1/namespaces/%s/pods/%s", metadata["namespace"], metadata["name"])
 	response, err := ask("PUT", path, body)
@@ -95,6 +96,7 @@ func act(it object) {
 	}
 	response.Body.Close()
 	reached("initializer-done")
+	reached(*label + "-done")
 	if response.StatusCode != http.StatusOK {
 		// Somebody was faster, or the object is gone: the watch says what is there now. Else this is tried again.
 		log.Printf("%s: %s", metadata["name"], response.Status)
