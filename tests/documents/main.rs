@@ -10,6 +10,7 @@ mod definitions_agree_with_the_check;
 mod example_reviews_are_consistent;
 mod fuzz_corpus;
 mod in_cluster_objects_agree;
+mod lines_are_short;
 mod links_lead_somewhere;
 mod metrics_are_documented;
 mod patches_apply_as_in_go;
