@@ -217,6 +217,10 @@ impl Leader {
                 track.fights.dropped(now, facts.seen.in_flight);
             }
         }
+        if against == Some(Reason::Released) {
+            // An operator who releases it and then wants it again has dealt with its owner.
+            track.fights = Fights::default();
+        }
         // A write to the object as it was then fails now.
         track.attempted.take_if(|version| *version != standing.version);
         let reason = against

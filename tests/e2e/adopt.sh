@@ -206,7 +206,11 @@ adopting() {
   unregistered
   for n in b a; do restarted "adopt-$n"; done
   check "adopt: the others stayed taken throughout" carries validating move-third
-  in_time 60 "adopt: and the one that was left is taken by a replica that knows nothing of the fight" carry_all
+  prints "adopt: and the one that was left is left by the next leader, too" 'its owner replaced the configuration' adopt --plan
+  check "adopt: kube-apiserver calls it" carries_not validating move-plain
+  check "adopt: a release ends the fight" release move-plain
+  check "adopt: so that it is taken again" adopt move-plain --timeout 1m
+  in_time 60 "adopt: and all are" carry_all
 
   event "given back"
   check "adopt: everything is given back" release --all

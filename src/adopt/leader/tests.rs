@@ -133,6 +133,20 @@ fn what_carries_it_and_is_not_called_is_given_back() {
 }
 
 #[test]
+fn a_release_by_an_operator_ends_a_fight() {
+    let mut leader = Leader::default();
+    for second in 0..8 {
+        turn(&mut leader, second, &seen(second % 2 == 0), true, &[]);
+    }
+    let fought = |decision: &Decision| matches!(decision, Decision::Leave(Reason::Fought(_)));
+    let last = turn(&mut leader, 8, &seen(false), true, &[]);
+    assert!(fought(&last), "{last:?}");
+    let released = SeenWebhook { wanted: Err(Reason::Released), ..seen(false) };
+    assert_eq!(turn(&mut leader, 9, &released, true, &[]), Decision::Leave(Reason::Released));
+    assert_eq!(turn(&mut leader, 10, &seen(false), true, &[]), Decision::Announce);
+}
+
+#[test]
 fn what_a_replica_that_starts_gives_back_is_no_drop_by_its_owner() {
     let mut leader = Leader::default();
     let mut given_back = seen(false);
