@@ -39,6 +39,12 @@ const A_CONNECTION: usize = 2;
 /// Interval and longest time of looks at the TLS files.
 const LOOK: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 
+/// Threads where nothing else is said. One request is the work of two connections; where these are on two threads, each
+/// frame wakes the other one.
+fn threads() -> NonZeroUsize {
+    NonZeroUsize::new(Sizes::cores().get().div_ceil(4)).unwrap_or(NonZeroUsize::MIN)
+}
+
 const EXAMPLES: &str = "\
 Examples:
   gatepost read-proxy --resources configmaps,widgets.example.com --listen 0.0.0.0:6443 \\
@@ -125,8 +131,8 @@ pub struct ReadProxy {
     #[arg(long, value_name = "NUMBER", default_value = "4096")]
     max_connections: NonZeroUsize,
 
-    /// Threads
-    #[arg(long, value_name = "NUMBER", default_value_t = Sizes::cores())]
+    /// Threads [default: one for every four cores]
+    #[arg(long, value_name = "NUMBER", default_value_t = threads(), hide_default_value = true)]
     workers: NonZeroUsize,
 
     /// Time that requests under way have to end once it is to stop

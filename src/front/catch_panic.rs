@@ -9,13 +9,19 @@ use crate::telemetry::Throttle;
 
 /// Runs one call. Unwind safety: a panic's half-done state (the call's message and review) is dropped with the future.
 /// The panic's message is not repeated here: it may quote the object.
-pub(super) async fn catch_panic<T>(deciding: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
-    AssertUnwindSafe(deciding).catch_unwind().await.unwrap_or_else(|_| {
-        static PANICS: Throttle = Throttle::new();
-        if let Some(held_back) = PANICS.pass() {
-            tracing::error!(held_back, "a panic while handling a review; this is a bug in gatepost");
-        }
-        Err(Refusal::Bug)
+///
+/// No `async fn`: that would keep room for the call twice, and each of them is moved to the heap.
+pub(super) fn catch_panic<T>(
+    deciding: impl Future<Output = Result<T, Refusal>>,
+) -> impl Future<Output = Result<T, Refusal>> {
+    AssertUnwindSafe(deciding).catch_unwind().map(|ended| {
+        ended.unwrap_or_else(|_| {
+            static PANICS: Throttle = Throttle::new();
+            if let Some(held_back) = PANICS.pass() {
+                tracing::error!(held_back, "a panic while handling a review; this is a bug in gatepost");
+            }
+            Err(Refusal::Bug)
+        })
     })
 }
 
