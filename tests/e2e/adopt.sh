@@ -25,6 +25,9 @@ adopt() { "$gatepost" adopt --kubeconfig "$work/cluster/kubeconfig" "$@"; }
 
 release() { "$gatepost" release --kubeconfig "$work/cluster/kubeconfig" "$@"; }
 
+# shows TEXT COMMAND...: the command succeeds and prints this text.
+shows() { "${@:2}" >"$work/shown" && cat "$work/shown" && grep -qF -- "$1" "$work/shown"; }
+
 # carries KIND NAME: the apiserver does not call it.
 carries() { kubectl get "$1webhookconfigurations" "$2" -o jsonpath='{.webhooks[*].matchConditions[*].name}' | grep -qF gatepost.dev/served; }
 
@@ -184,7 +187,8 @@ adopting() {
   check "adopt: all of them are taken over" adopt "${adopt_all[@]}" --timeout 2m
   for hook in "${adopt_all[@]}"; do check "adopt: $hook carries the condition" carries_as "$hook"; done
   prints "adopt: the plan says so" '5 taken' adopt --plan
-  prints "adopt: and so does gatepost status" 'taken         validating/move-first/move-first.e2e.gatepost.dev' \
+  # It has what the replica that writes said at its last turn.
+  eventually "adopt: and so does gatepost status" shows 'taken         validating/move-first/move-first.e2e.gatepost.dev' \
     "$gatepost" status --source kubernetes --kubeconfig "$work/cluster/kubeconfig"
   check "adopt: the audit log has it" grep -q '"adoption":"taken"' "$work/adopt-a.jsonl" "$work/adopt-b.jsonl"
   eventually "adopt: and each has an Event" each_has_event WebhookTakenOver
