@@ -121,7 +121,8 @@ async fn measure(settings: &Settings, cluster: &Cluster, programs: &Programs) ->
     }
     let (mut cells, mut hop, mut idle) = (Vec::new(), None, Vec::new());
     for hooks in plan.hooks() {
-        let rig = Rig::start(programs, &plan.variants(), (Task::ALLOW, hooks), cluster.pid)?;
+        let variants = plan.course(plan.sizes()[0]).variants;
+        let rig = Rig::start(programs, &variants, (Task::ALLOW, hooks), cluster.pid)?;
         idle.push(rig.idle()?);
         for size in plan.sizes() {
             let cell = Cell::measure(&mut api, &rig, &plan.course(size), &results).await?;

@@ -62,7 +62,9 @@ impl<'a> Plan<'a> {
     /// A cell of the table. Large objects take so long that fewer have to do.
     pub(super) fn course(&self, size: Size) -> Course {
         let (writes, reps) = self.many(size);
-        Course { name: "table", size, writers: WRITERS, reps, writes: writes / reps.max(1), variants: self.variants() }
+        let mut variants = self.variants();
+        variants.retain(|variant| !variant.is_serial());
+        Course { name: "table", size, writers: WRITERS, reps, writes: writes / reps.max(1), variants }
     }
 
     /// A cell of mutating hooks. A single writer, whose hooks wait, takes long and is judged by its median alone.
@@ -70,9 +72,7 @@ impl<'a> Plan<'a> {
         let (writes, reps) = self.many(size);
         let (writers, writes) = if alone { (1, writes.min(2_000) / 2) } else { (WRITERS, writes) };
         let mut variants = self.variants();
-        variants.retain(|variant| {
-            matches!(variant, Variant::None | Variant::Direct | Variant::Json | Variant::JsonService)
-        });
+        variants.retain(|variant| !matches!(variant, Variant::Grpc | Variant::GrpcPlain | Variant::GrpcService));
         Course { name, size, writers, reps, writes: writes / reps.max(1), variants }
     }
 
@@ -92,7 +92,7 @@ impl<'a> Plan<'a> {
     pub(super) fn hop(&self) -> Course {
         let (reps, writes) = if self.0.quick { (3, 600) } else { (10, 10_000) };
         let mut variants = self.variants();
-        variants.retain(|variant| !matches!(variant, Variant::None | Variant::GrpcPlain));
+        variants.retain(|variant| !matches!(variant, Variant::None | Variant::GrpcPlain | Variant::JsonSerial));
         Course { name: "hop", size: MEDIUM, writers: 1, reps, writes: writes / reps, variants }
     }
 }

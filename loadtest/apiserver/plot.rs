@@ -94,6 +94,7 @@ fn colour(variant: Variant) -> &'static str {
         Variant::GrpcPlain => "#8fc4a5",
         Variant::JsonService => "#8fb3e0",
         Variant::GrpcService => "#b7d9c4",
+        Variant::JsonSerial => "#1f3f6b",
     }
 }
 

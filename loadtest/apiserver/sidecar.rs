@@ -38,6 +38,9 @@ impl Sidecar {
         let listen = if variant.has_service() { service::own_address()? } else { Ipv4Addr::LOCALHOST.into() };
         command.args(["--listen", &SocketAddr::new(listen, 0).to_string(), "--admin", "127.0.0.1:0"]);
         command.arg("--tls-cert").arg(folder.join("server.pem")).arg("--tls-key").arg(folder.join("server.key"));
+        if variant.is_serial() {
+            command.args(["--dispatch", "serial"]);
+        }
         command.args(&programs.gatepost_arguments);
         let process = Process::start(&format!("gatepost-{}", variant.as_str()), command, folder)?;
         let address = process.address("tcp")?;

@@ -52,7 +52,7 @@ impl Task {
     /// behind one that patches about the object before it was patched, too.
     pub(super) fn calls(&self, variant: Variant, number: usize, writes: u64) -> RangeInclusive<u64> {
         let is_behind = self.patching.is_some_and(|patching| patching < number);
-        writes..=if is_behind && variant.has_sidecar() { 2 * writes } else { writes }
+        writes..=if is_behind && variant.has_sidecar() && !variant.is_serial() { 2 * writes } else { writes }
     }
 }
 
@@ -66,6 +66,7 @@ mod tests {
         assert_eq!(task.calls(Variant::Json, 4, 10), 10..=10);
         assert_eq!(task.calls(Variant::Json, 5, 10), 10..=20);
         assert_eq!(task.calls(Variant::Direct, 5, 10), 10..=10);
+        assert_eq!(task.calls(Variant::JsonSerial, 5, 10), 10..=10);
         assert_eq!(Task::ALLOW.calls(Variant::Json, 5, 10), 10..=10);
     }
 }

@@ -21,12 +21,22 @@ pub(super) enum Variant {
     JsonService,
     /// (f) as (c), with Gatepost behind a Service of the cluster
     GrpcService,
+    /// (g) as (b), with mutating hooks asked one by one (`serve --dispatch serial`)
+    JsonSerial,
 }
 
 impl Variant {
     /// All of them, in the order of the tables.
-    pub(super) const ALL: [Self; 7] =
-        [Self::None, Self::Direct, Self::Json, Self::Grpc, Self::GrpcPlain, Self::JsonService, Self::GrpcService];
+    pub(super) const ALL: [Self; 8] = [
+        Self::None,
+        Self::Direct,
+        Self::Json,
+        Self::Grpc,
+        Self::GrpcPlain,
+        Self::JsonService,
+        Self::GrpcService,
+        Self::JsonSerial,
+    ];
 
     /// As it is written in files.
     pub(super) fn as_str(self) -> &'static str {
@@ -38,6 +48,7 @@ impl Variant {
             Self::GrpcPlain => "grpc-plain",
             Self::JsonService => "json-service",
             Self::GrpcService => "grpc-service",
+            Self::JsonSerial => "json-serial",
         }
     }
 
@@ -51,13 +62,14 @@ impl Variant {
             Self::GrpcPlain => "(d) as (c), plaintext hooks",
             Self::JsonService => "(e) as (b), by a Service",
             Self::GrpcService => "(f) as (c), by a Service",
+            Self::JsonSerial => "(g) as (b), one by one",
         }
     }
 
     /// Protocol of its hooks, as the hook program calls it.
     pub(super) fn protocol(self) -> &'static str {
         match self {
-            Self::None | Self::Direct | Self::Json | Self::JsonService => "json",
+            Self::None | Self::Direct | Self::Json | Self::JsonService | Self::JsonSerial => "json",
             Self::Grpc | Self::GrpcPlain | Self::GrpcService => "grpc",
         }
     }
@@ -75,5 +87,10 @@ impl Variant {
     /// True when the apiserver reaches the sidecar through a Service, as where Gatepost runs in the cluster.
     pub(super) fn has_service(self) -> bool {
         matches!(self, Self::JsonService | Self::GrpcService)
+    }
+
+    /// True when no hook is asked ahead of its turn.
+    pub(super) fn is_serial(self) -> bool {
+        self == Self::JsonSerial
     }
 }
