@@ -14,6 +14,7 @@
 mod json_review;
 
 use std::{
+    env,
     hint::black_box,
     time::{Duration, Instant},
 };

@@ -14,6 +14,7 @@ mod gate;
 mod reviews;
 
 use std::{
+    env,
     hint::black_box,
     sync::Arc,
     time::{Duration, Instant},

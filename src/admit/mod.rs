@@ -36,7 +36,7 @@ use tracing::Instrument as _;
 use crate::{
     clock::now,
     live::LiveHook,
-    model::{HookType, Phase, Review, StatusInfo, Verdict, verdict},
+    model::{Phase, Review, StatusInfo, Verdict, verdict},
     telemetry::RequestOutcome,
 };
 use access::Access;
@@ -71,7 +71,7 @@ pub async fn decide(gate: &Gate, review: &Review, caller: &Caller) -> Verdict {
 impl<'a> Case<'a> {
     /// The story of one review: bypass, freshness, mutating phase, initialization, validating phase, verdict.
     async fn decide(self) -> Verdict {
-        let Self { review, caller, generation, bypass, .. } = self;
+        let Self { review, caller, bypass, .. } = self;
         let skips_all = bypass.skips_all();
         if skips_all && !caller.stores_unfinished {
             return self.conclude(Calls::default(), Verdict::default(), self.unasked());
@@ -88,10 +88,7 @@ impl<'a> Case<'a> {
         let updates_unfinished = matches!(&before, Ok(Some(field)) if field.is_unfinished());
         let hooks = !skips_all && !updates_unfinished;
         let mutation = match caller.phase {
-            // In a box: most requests have no such phase, and need no room for it.
-            Phase::Mutate | Phase::Review if hooks && generation.snapshot.has(HookType::Mutating) => {
-                Box::pin(mutate::mutate(self)).await
-            }
+            Phase::Mutate | Phase::Review if hooks && let Some(phase) = mutate::mutate(self) => phase.await,
             _ => Mutation::default(),
         };
         let initialized = match caller.phase {

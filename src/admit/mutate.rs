@@ -17,7 +17,7 @@
 //! Behind the last hook those with `reinvocationPolicy: IfNeeded` that were asked before a change are asked once more
 //! (§12.1).
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -113,9 +113,15 @@ impl HookTurn<'_> {
     }
 }
 
-/// Asks the mutating hooks that this request is for.
-pub(super) async fn mutate<'a>(case: Case<'a>) -> Mutation<'a> {
+/// The phase, where the rules of a mutating hook mean the request. In a box: most requests have no such phase, and need
+/// no room for it.
+pub(super) fn mutate<'a>(case: Case<'a>) -> Option<Pin<Box<impl Future<Output = Mutation<'a>>>>> {
     let matching = case.matching(HookType::Mutating);
+    (!matching.is_empty()).then(|| Box::pin(run(case, matching)))
+}
+
+/// Asks the mutating hooks that this request is for.
+async fn run<'a>(case: Case<'a>, matching: HookSet) -> Mutation<'a> {
     let mut phase = MutatingPhase {
         case,
         ahead: Ahead::new(case.gate.speculation, case.review, matching.len()),
@@ -129,7 +135,7 @@ pub(super) async fn mutate<'a>(case: Case<'a>) -> Mutation<'a> {
         patched: None,
         mutation: Mutation::default(),
     };
-    let (mut found, began, matches) = (None, now(), !phase.matching.is_empty());
+    let (mut found, began) = (None, now());
     while !phase.matching.is_empty() && !phase.mutation.rejects() {
         let patched = phase.patched.take();
         let review = patched.as_ref().map_or(case.review, |patched| &patched.review);
@@ -142,9 +148,7 @@ pub(super) async fn mutate<'a>(case: Case<'a>) -> Mutation<'a> {
             break;
         }
     }
-    if matches {
-        case.gate.metrics.mutation(case.caller.worker, now().saturating_duration_since(began));
-    }
+    case.gate.metrics.mutation(case.caller.worker, now().saturating_duration_since(began));
     let MutatingPhase { patched, mutation, .. } = phase;
     Mutation { patched, ..mutation }
 }
