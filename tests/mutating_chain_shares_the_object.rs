@@ -60,6 +60,8 @@ impl AllocationTracker for Counter {
 /// Bytes of an object that is patched on the worker, and of one that is patched beside it.
 const SIZES: [usize; 2] = [240 << 10, 256 << 10];
 const HOOKS: usize = 8;
+/// Most bytes by which an object of four times the size may take more: notes on it, and on the frames that carry it.
+const DIFFERENCE: usize = 16 << 10;
 
 /// Hooks on a thread of their own, of which the fourth adds a label.
 struct Chain {
@@ -126,6 +128,9 @@ fn of_one_change_in_a_chain_of_eight_only_the_new_bytes_are_written() {
             assert!(largest < joined.max(33 << 10), "{largest} bytes at once, of an object of {size}");
         }
     }
+    let of = |size| allocated(&yaml, &[message(large_pod(size))]).0;
+    let (small, large) = (of(256 << 10), of(1 << 20));
+    assert!(large.abs_diff(small) < DIFFERENCE, "{small} bytes of 256 KiB, {large} bytes of 1 MiB");
 }
 
 /// Bytes that deciding a review takes, which came in these pieces: all of them, and the most at once.

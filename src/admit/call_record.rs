@@ -5,13 +5,31 @@ use std::time::Duration;
 use super::{
     caller::Caller,
     outcome::{Ending, Outcome},
+    status,
 };
-use crate::{live::LiveHook, model::Review, telemetry::HookOutcome};
+use crate::{
+    live::LiveHook,
+    model::Review,
+    telemetry::{HookOutcome, RejectionCause},
+};
 
 /// Counts a call, and logs it where it has failed.
 pub(super) fn record(live: &LiveHook, caller: &Caller, review: &Review, outcome: &Outcome<'_>) {
     live.metrics.record(caller.worker, outcome.label(), outcome.took);
+    if let Some((cause, code)) = rejection(&outcome.ending) {
+        live.metrics.rejected(review.operation, cause, code);
+    }
     log(live, &review.uid, &outcome.ending);
+}
+
+/// Cause and code by which a call that ended so rejects its request, if it does.
+fn rejection(ending: &Ending) -> Option<(RejectionCause, i32)> {
+    Some(match ending {
+        Ending::Answered(answer) => (RejectionCause::Denied, status::denial_code(answer.denial.as_ref()?)),
+        Ending::FailedClosed(_) => (RejectionCause::FailedClosed, 500),
+        Ending::DryRunRefused => (RejectionCause::FailedClosed, 400),
+        Ending::FailedOpen(_) | Ending::Cancelled => return None,
+    })
 }
 
 /// Count of a call that counts also where its caller goes away while its patch is applied.

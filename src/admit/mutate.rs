@@ -40,7 +40,7 @@ use crate::{
     live::LiveHook,
     model::{FailureKind, FailurePolicy, HookType, Reinvocation, Review, StatusInfo},
     snapshot::HookSet,
-    telemetry::HookOutcome,
+    telemetry::{HookOutcome, RejectionCause},
 };
 
 /// One call of a mutating hook that counted.
@@ -319,6 +319,9 @@ impl<'a> MutatingPhase<'a> {
             (change, changed) = apply(&mut outcome, *opened, review, before, self.case).await;
             counts.end();
             record(live, self.case.caller, review, &outcome);
+            if let Change::Refused(refusal) = &change {
+                live.metrics.rejected(review.operation, RejectionCause::PatchRefused, refusal.code);
+            }
             let failed_open = outcome.is_failed_open();
             let place = self.case.generation.snapshot.mutating_before(self.matching[at].hook);
             self.mutation.asked.push(live);
@@ -370,6 +373,9 @@ impl<'a> MutatingPhase<'a> {
                     HookOutcome::FailedClosed(FailureKind::Timeout)
                 };
                 live.metrics.record(self.case.caller.worker, outcome, Duration::ZERO);
+                if !opens {
+                    live.metrics.rejected(review.operation, RejectionCause::FailedClosed, 504);
+                }
                 self.mutation.unasked.add(&live.hook.name, outcome);
             }
             self.next = unasked.at.last().map_or(self.next, |at| at + 1);

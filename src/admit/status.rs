@@ -23,7 +23,7 @@ pub(super) fn denied(hook: &str, denial: &Denial) -> StatusInfo {
         (message, _) => format!(": {message}"),
     };
     StatusInfo {
-        code: if said.code < 400 { 400 } else { said.code },
+        code: denial_code(denial),
         status: match &*said.status {
             "" | "Success" => "Failure".into(),
             other => other.into(),
@@ -31,6 +31,11 @@ pub(super) fn denied(hook: &str, denial: &Denial) -> StatusInfo {
         message: format!("admission webhook \"{hook}\" denied the request{why}"),
         ..(**said).clone()
     }
+}
+
+/// Code of a hook's no.
+pub(super) fn denial_code(Denial(said): &Denial) -> i32 {
+    if said.code < 400 { 400 } else { said.code }
 }
 
 /// No usable answer under Fail. Upstream: `apierrors.NewInternalError` around `ErrCallingWebhook`.

@@ -3,6 +3,7 @@
 pub(crate) mod break_glass;
 pub mod bundle;
 pub(crate) mod bypass;
+pub(crate) mod called_again;
 pub(crate) mod clean_path;
 pub(crate) mod client_config;
 pub(crate) mod configuration;

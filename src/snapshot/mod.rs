@@ -209,11 +209,13 @@ impl Snapshot {
         let mut notes = checked.notes;
         notes.extend(check::unknown_versions::notes(&hooks, &origins));
         notes.extend(check::dry_runs::notes(&hooks, &origins));
+        let mutating = in_segments(&hooks);
+        notes.extend(check::called_again::notes(&hooks, &origins, &mutating));
         Self {
             matcher,
             static_hooks: hooks.iter().any(|hook| hook.sees_admission_config),
             validates: hooks.iter().any(|hook| hook.hook_type == HookType::Validating),
-            mutating: in_segments(&hooks),
+            mutating,
             hooks,
             origins,
             namespaces: checked.namespaces.into_iter().collect(),

@@ -12,9 +12,10 @@ use std::{
 use super::{
     cells::Cells,
     recent::{Counts, LastFailure, Recent, RecentHookFailures, RecentInVain},
+    rejections::{RejectionCause, Rejections},
     throttle::Throttle,
 };
-use crate::model::FailureKind;
+use crate::model::{FailureKind, Operation};
 
 /// End of one hook call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +105,8 @@ pub struct HookMetrics {
     pub(super) calls: Cells<5>,
     /// Failures by kind; the first of each pair under Ignore, the second under Fail.
     pub(super) failures: [[AtomicU64; 2]; FailureKind::ALL.len()],
+    /// Requests that it has rejected.
+    pub(super) rejections: Rejections,
     /// Annotations left out, by cause.
     pub(super) annotations_dropped: [AtomicU64; DroppedAnnotation::ALL.len()],
     /// Repeated calls, by cause.
@@ -141,6 +144,7 @@ impl HookMetrics {
         Self {
             calls: Cells::new(workers),
             failures: array::from_fn(|_| array::from_fn(|_| AtomicU64::new(0))),
+            rejections: Rejections::default(),
             annotations_dropped: array::from_fn(|_| AtomicU64::new(0)),
             repeats: array::from_fn(|_| AtomicU64::new(0)),
             unasked: AtomicU64::new(0),
@@ -172,6 +176,11 @@ impl HookMetrics {
             HookOutcome::Cancelled => HookOutcome::CANCELLED,
         };
         self.calls.record(worker, index, took);
+    }
+
+    /// It has rejected a request with this code.
+    pub fn rejected(&self, operation: Operation, cause: RejectionCause, code: i32) {
+        self.rejections.count(operation, cause, code);
     }
 
     /// Audit annotations of an answer were left out.

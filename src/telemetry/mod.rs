@@ -17,6 +17,7 @@ mod outcome;
 mod read_proxy;
 mod reading;
 mod recent;
+mod rejections;
 pub mod table;
 mod throttle;
 
@@ -34,4 +35,5 @@ pub use read_proxy::{
 };
 pub use reading::Reading;
 pub use recent::{LastFailure, RecentHookFailures, RecentInVain, SAMPLE_EVERY};
+pub use rejections::RejectionCause;
 pub use throttle::Throttle;

@@ -29,7 +29,8 @@ async fn review(caller: &Caller, uid: &str) -> AdmissionResponse {
 
 /// Reviews that the hook was asked, probes aside.
 fn asked(hook: &ScriptedHook) -> usize {
-    let reviews = hook.seen().into_iter().filter(|seen| seen.path == front::REVIEW || seen.path.ends_with("/Validate"));
+    let phases = [front::REVIEW, "/gatepost.v1.Admission/Validate", "/gatepost.v1.Admission/Mutate"];
+    let reviews = hook.seen().into_iter().filter(|seen| phases.contains(&&*seen.path));
     reviews.filter(|seen| !String::from_utf8_lossy(&seen.body).contains("gatepost-probe")).count()
 }
 
@@ -174,4 +175,53 @@ async fn a_review_under_way_is_decided_by_the_configuration_it_began_under() {
     assert!(verdict.allowed(), "{verdict:?}");
     assert_eq!(asked(&a), 1);
     until("a has drained", || configured.running.current.leaving().is_empty()).await;
+}
+
+/// A yes that adds this label.
+fn adds(label: &str) -> Script {
+    Script::Respond(AdmissionResponse {
+        allowed: Some(true),
+        patch: Some(format!(r#"[{{"op":"add","path":"/metadata/labels/{label}","value":"1"}}]"#).into()),
+        patch_type: Some("JSONPatch".into()),
+        ..AdmissionResponse::default()
+    })
+}
+
+/// The turn of the second hook comes when the configuration no longer has it, or has it elsewhere.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[allow(clippy::expect_used, reason = "a test")]
+async fn a_mutating_hook_that_goes_or_moves_still_changes_the_object_of_a_review_under_way() {
+    for moves in [false, true] {
+        let held = ScriptedHook::start(Script::Held).await;
+        let (old, new) = (ScriptedHook::start(adds("old")).await, ScriptedHook::start(adds("new")).await);
+        let entry = |name: &str, at: &ScriptedHook| hook(name, &at.url(), "type: Mutating\ntimeout: 20s");
+        let configured = Configured::start(&[entry(A, &held), entry(B, &old)]);
+        let caller = front::caller(configured.running.addresses.tcp).await;
+        let before = configured.running.current.load().digest.clone();
+        let after = if moves { vec![entry(A, &held), entry(B, &new)] } else { vec![entry(A, &held)] };
+        let change = async {
+            held.asked.notified().await;
+            configured.write(&document(&after));
+            until("the change is in force", || {
+                let hook = configured.hook(B).is_some_and(|live| live.replacing.is_none());
+                configured.running.current.load().digest != before && hook == moves
+            })
+            .await;
+            until("it drains", || moves || configured.running.current.leaving().len() == 1).await;
+            held.set(Script::Allow);
+            held.release.notify_one();
+        };
+        let (verdict, ()) = tokio::join!(review(&caller, "u"), change);
+        let patched = |verdict: AdmissionResponse| String::from_utf8(verdict.patch?.to_vec()).ok();
+        assert!(patched(verdict).is_some_and(|patch| patch.contains("old")), "moves: {moves}");
+        assert_eq!((asked(&old), asked(&new)), (1, 0), "moves: {moves}");
+        until("it has drained", || configured.running.current.leaving().is_empty()).await;
+
+        let next = patched(review(&caller, "u").await);
+        assert_eq!(next.is_some_and(|patch| patch.contains("new")), moves);
+        assert_eq!((asked(&old), asked(&new)), (1, usize::from(moves)));
+        drop(caller);
+        let stopped = tokio::task::spawn_blocking(|| configured.running.stop());
+        assert!(stopped.await.expect("stopped").complete());
+    }
 }

@@ -119,8 +119,18 @@ async fn status_waits_until_every_replica_has_the_revision_or_one_rejects_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn drain_ends_when_no_replica_asks_the_hook_any_more() {
+    drains("timeout: 20s").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn drain_waits_for_a_mutating_hook_as_for_a_validating_one() {
+    drains("timeout: 20s\ntype: Mutating").await;
+}
+
+/// The hook with these lines drains while it is asked.
+async fn drains(more: &str) {
     let h = ScriptedHook::start(Script::Held).await;
-    let entry = hook(HOOK, &h.url(), "timeout: 20s");
+    let entry = hook(HOOK, &h.url(), more);
     let (a, b) = (Configured::named("a", std::slice::from_ref(&entry)), Configured::named("b", &[entry]));
     let caller = front::caller(a.running.addresses.tcp).await;
     let review = async { caller.call(front::grpc(front::REVIEW), [message(create_pod("1", 2000))]).await };

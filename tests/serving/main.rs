@@ -13,6 +13,7 @@ mod a_caller_that_leaves_cancels_its_hook_calls;
 mod answers_are_read_as_by_kube_apiserver;
 mod answers_stay_in_the_budget;
 mod bad_input_is_refused_precisely;
+mod bad_patches_disturb_no_other_request;
 mod bypass_lets_through;
 mod calls_are_sent_again;
 mod certificates_of_hooks_are_judged_as_go_does;

@@ -43,6 +43,16 @@ impl Scrape {
             }
             Ok(())
         })?;
+        family(encoder, &table::HOOK_REJECTIONS, |out| {
+            for hook in &hooks {
+                let [name, hook_type] = hook.labels();
+                for (operation, cause, code, count) in hook.counters.rejections.all() {
+                    let what = [("operation", operation), ("cause", cause), ("code", &code)];
+                    counter(out, &[&[name, hook_type][..], &what].concat(), count)?;
+                }
+            }
+            Ok(())
+        })?;
         family(encoder, &table::HOOK_FAIL_OPEN, |out| {
             hooks.iter().try_for_each(|hook| counter(out, &hook.labels(), hook.sums.count(HookOutcome::OPEN)))
         })?;

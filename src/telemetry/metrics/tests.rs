@@ -7,8 +7,8 @@ use prometheus_client::metrics::{counter::Counter, histogram::Histogram};
 use super::*;
 use crate::{
     adopt::Reason,
-    model::FailureKind,
-    telemetry::{DroppedReport, HookOutcome, UnmetConditions, Webhooks, table},
+    model::{FailureKind, Operation},
+    telemetry::{DroppedReport, HookOutcome, RejectionCause, UnmetConditions, Webhooks, table},
 };
 
 fn value(text: &str, sample: &str) -> Option<String> {
@@ -38,6 +38,7 @@ fn what_was_recorded_is_exposed() {
         Duration::ZERO,
     );
     hook.passed_unasked();
+    hook.rejected(Operation::Update, RejectionCause::FailedClosed, 400);
     let namesake = metrics.hook(HookType::Mutating, &"a\"b".into());
     namesake.record(0, HookOutcome::Allowed, Duration::ZERO);
     namesake.asked_in_vain();
@@ -86,6 +87,10 @@ fn what_was_recorded_is_exposed() {
         ),
         (
             "gatepost_hook_call_failures_total{hook=\"a\\\"b\",type=\"validating\",kind=\"dry_run\",policy=\"Fail\"}",
+            "1",
+        ),
+        (
+            "gatepost_hook_rejections_total{hook=\"a\\\"b\",type=\"validating\",operation=\"UPDATE\",cause=\"failed_closed\",code=\"400\"}",
             "1",
         ),
         ("gatepost_hook_fail_open_total{hook=\"a\\\"b\",type=\"validating\"}", "1"),
