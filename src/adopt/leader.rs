@@ -30,8 +30,8 @@ const LONGEST_REST: Duration = Duration::from_secs(3600);
 /// Pause after a webhook was given back because a replica does not call it, or is missing; first pause after a rejected write, which
 /// doubles with each further failure in a row.
 const REST: Duration = Duration::from_secs(60);
-/// Time for which a webhook stays announced after it was given back or dropped, so that a replica that starts meanwhile
-/// calls it until every apiserver has observed that.
+/// Time for which a webhook that was given back or dropped is announced as ending, so that a replica that starts
+/// meanwhile calls it until every apiserver has observed that.
 const LINGERS: Duration = Duration::from_millis(1500);
 /// Most writes of the condition in a row of which none is seen to have happened: each came after a change by the owner,
 /// or got no answer.
@@ -52,6 +52,8 @@ pub struct Facts<'a> {
     pub silent: Vec<String>,
     /// Replicas that count as alive, but have not renewed their lease for a while.
     pub stalled: &'a [String],
+    /// One of these has not claimed it since it was announced.
+    pub in_vain: bool,
     /// Something may receive reviews and is no replica that takes part: its name, and whether that has been so for too
     /// long.
     pub missing: Option<(&'a str, bool)>,
@@ -69,6 +71,8 @@ struct Track {
     fights: Fights,
     /// Start of its announcement while it does not carry the condition.
     since: Option<Duration>,
+    /// Announced by the leader before us.
+    inherited: bool,
     /// End of its announcement while it is left to the apiserver.
     lingers: Duration,
     /// Its entry, and when that was first read: a replica may have read an older one until a moment ago.
@@ -114,13 +118,15 @@ impl Leader {
         kept: &BTreeMap<String, KeptFights>,
     ) {
         self.tracks.clear();
-        for WebhookStanding { id, key, version, .. } in seen.iter().map(|seen| &seen.standing) {
-            let (announced, kept) = (before.ids.contains(id), kept.get(id));
-            if !announced && kept.is_none() {
+        for SeenWebhook { standing: WebhookStanding { id, key, version, .. }, in_flight, .. } in seen {
+            let (announced, ends, kept) = (before.ids.contains(id), before.ending.contains(id), kept.get(id));
+            if !announced && !ends && kept.is_none() {
                 continue;
             }
             let track = self.tracks.entry(key.clone()).or_default();
             track.attempted = announced.then(|| version.clone());
+            (track.since, track.inherited) = (announced.then_some(now), announced);
+            track.lingers = if ends { now + LINGERS + *in_flight } else { Duration::ZERO };
             track.fights = kept.map(|kept| Fights::from_kept(kept, now)).unwrap_or_default();
         }
     }
@@ -155,7 +161,7 @@ impl Leader {
         (track.since, track.attempted) = (None, None);
     }
 
-    /// Does the webhook stay announced, although it is left to the apiserver?
+    /// Is the webhook announced as ending while it is left to the apiserver?
     pub fn lingers(&self, key: &WebhookKey, now: Duration) -> bool {
         self.tracks.get(key).is_some_and(|track| now < track.lingers)
     }
@@ -230,8 +236,8 @@ impl Leader {
             .or_else(|| track.fights.lost(now).map(Reason::Fought))
             .or_else(|| track.rest.as_ref().filter(|(until, _)| now < *until).map(|(_, reason)| reason.clone()))
             .or_else(|| {
-                let in_vain = track.since.is_none() && !facts.stalled.is_empty();
-                in_vain.then(|| Reason::NotCalled(facts.stalled.to_vec()))
+                let in_vain = track.since.is_none() || track.inherited && facts.in_vain;
+                (in_vain && !facts.stalled.is_empty()).then(|| Reason::NotCalled(facts.stalled.to_vec()))
             });
         if let Some(reason) = reason {
             return track.left(reason);
@@ -278,7 +284,7 @@ impl Track {
     }
 
     fn left(&mut self, reason: Reason) -> Decision {
-        self.since = None;
+        (self.since, self.inherited) = (None, false);
         match self.attempted {
             Some(_) => Decision::Fence(reason),
             None => Decision::Leave(reason),

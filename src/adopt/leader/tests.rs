@@ -17,7 +17,15 @@ fn seen(carries: bool) -> SeenWebhook {
 
 fn turn(leader: &mut Leader, second: u64, seen: &SeenWebhook, announced: bool, missing: &[&str]) -> Decision {
     let missing: Vec<_> = missing.iter().map(|name| (*name).to_owned()).collect();
-    let facts = Facts { seen, announced, unconfirmed: missing.clone(), silent: missing, stalled: &[], missing: None };
+    let facts = Facts {
+        seen,
+        announced,
+        unconfirmed: missing.clone(),
+        silent: missing,
+        stalled: &[],
+        in_vain: false,
+        missing: None,
+    };
     leader.turn(Duration::from_secs(second), &[facts], None).remove(0).1
 }
 
@@ -50,7 +58,8 @@ fn nothing_is_announced_to_a_replica_that_does_not_answer() {
     let (mut leader, seen, stalled) = (Leader::default(), seen(false), ["b".to_owned()]);
     let mut turn = |second, stalled| {
         let (unconfirmed, silent) = (vec!["b".to_owned()], Vec::new());
-        let facts = Facts { seen: &seen, announced: false, unconfirmed, silent, stalled, missing: None };
+        let facts =
+            Facts { seen: &seen, announced: false, unconfirmed, silent, stalled, in_vain: false, missing: None };
         leader.turn(Duration::from_secs(second), &[facts], None).remove(0).1
     };
     assert_eq!(turn(0, &stalled), Decision::Leave(Reason::NotCalled(stalled.to_vec())));
@@ -104,7 +113,7 @@ fn a_write_that_may_be_on_its_way_is_kept_from_coming_late() {
     let mut other = released.clone();
     other.standing.version = "8".to_owned();
     assert_eq!(turn(&mut leader, 6, &other, true, &[]), leave);
-    let before = Announcement { epoch: 1, ids: [released.standing.id.clone()].into() };
+    let before = Announcement { epoch: 1, ids: [released.standing.id.clone()].into(), ..Default::default() };
     leader.begin(Duration::from_secs(7), std::slice::from_ref(&released), &before, &BTreeMap::new());
     assert_eq!(turn(&mut leader, 7, &released, true, &[]), fence, "of the leader before us");
     assert_eq!(turn(&mut leader, 100, &released, true, &[]), fence, "until it is another object");
@@ -179,7 +188,8 @@ fn limits_fights_and_old_apiservers_leave_it() {
     full.standing.conditions = 64;
     assert_eq!(turn(&mut leader, 0, &full, true, &[]), Decision::Leave(Reason::Full));
     let (unconfirmed, silent) = (Vec::new(), Vec::new());
-    let facts = Facts { seen: &seen(false), announced: true, unconfirmed, silent, stalled: &[], missing: None };
+    let facts =
+        Facts { seen: &seen(false), announced: true, unconfirmed, silent, stalled: &[], in_vain: false, missing: None };
     let old = leader.turn(Duration::ZERO, std::slice::from_ref(&facts), Some("1.27")).remove(0).1;
     assert_eq!(old, Decision::Leave(Reason::NoConditions("1.27".to_owned())));
     for second in 0..4 {
@@ -199,7 +209,8 @@ fn what_may_be_received_where_it_is_not_called_is_not_taken_and_given_back_after
     let mut leader = Leader::default();
     let mut turn = |second, carries, missing| {
         let (unconfirmed, silent) = (Vec::new(), Vec::new());
-        let facts = Facts { seen: &seen(carries), announced: true, unconfirmed, silent, stalled: &[], missing };
+        let facts =
+            Facts { seen: &seen(carries), announced: true, unconfirmed, silent, stalled: &[], in_vain: false, missing };
         leader.turn(Duration::from_secs(second), &[facts], None).remove(0).1
     };
     let reason = || Reason::ReplicaMissing("b".to_owned());
