@@ -82,6 +82,10 @@ struct Entry {
     at_once: bool,
     /// The resourceVersion at the last read that found a lasting reason.
     version: Option<String>,
+    /// It carried the condition at the last read.
+    carried: bool,
+    /// Called until then, if it carried the condition before its object became another one while there was such a reason.
+    dropped: Duration,
     /// This replica began with it, and has not seen the condition on it: for how long it is to be called, the leader knows.
     newcomer: bool,
 }
@@ -149,17 +153,19 @@ impl Asking {
                 (false, true) => Some(Cause::Announced),
                 (false, false) => None,
             };
+            let is_ending = announcement.ending.contains(&standing.id);
             let known = self.entries.get_mut(key).map(|known| {
-                // With every change of the object it may have carried the condition until then.
                 let changed = known.version.as_ref().is_some_and(|version| *version != standing.version);
                 if changed && !standing.carries {
-                    known.until = known.until.max(now + GRACE + *in_flight);
+                    known.dropped = now + GRACE + *in_flight;
+                }
+                if std::mem::replace(&mut known.carried, standing.carries) || is_ending {
+                    known.until = known.until.max(known.dropped);
                 }
                 known.version = reason.map(|_| standing.version.clone());
                 known
             });
-            let ends = announcement.ending.contains(&standing.id)
-                && known.as_ref().map_or(now == first, |known| known.newcomer);
+            let ends = is_ending && known.as_ref().map_or(now == first, |known| known.newcomer);
             let cause = match (&known, reason) {
                 (_, Some(cause)) => cause,
                 (Some(known), None) if ends || now < known.until => Cause::Grace,
@@ -188,6 +194,8 @@ impl Asking {
                         last: standing.entry.clone(),
                         at_once: false,
                         version: reason.map(|_| standing.version.clone()),
+                        carried: standing.carries,
+                        dropped: now,
                         newcomer: now == first,
                     })
                 }
@@ -241,6 +249,10 @@ mod tests {
         Announcement { epoch: 1, ids: [seen("w", false, 1).standing.id].into(), ending: BTreeSet::new() }
     }
 
+    fn ending() -> Announcement {
+        Announcement { epoch: 2, ids: BTreeSet::new(), ending: announced().ids }
+    }
+
     fn told(asked: &[Asked]) -> Vec<(Cause, u64, bool)> {
         asked.iter().map(|it| (it.cause, it.entry["timeoutSeconds"].as_u64().unwrap(), it.at_once)).collect()
     }
@@ -257,6 +269,46 @@ mod tests {
         assert_eq!(told(&asking.step(at(2000), &[seen("w", false, 2)], &none, false)), [(Cause::Grace, 2, true)]);
         assert_eq!(told(&asking.step(at(2999), &[seen("w", false, 2)], &none, false)), [(Cause::Grace, 2, true)]);
         assert_eq!(told(&asking.step(at(3000), &[seen("w", false, 2)], &none, false)), []);
+    }
+
+    fn of_version(version: &str, carries: bool) -> SeenWebhook {
+        let mut seen = SeenWebhook { in_flight: at(3000), ..seen("w", carries, 1) };
+        seen.standing.version = version.to_owned();
+        seen
+    }
+
+    #[test]
+    fn what_has_lost_the_condition_is_called_for_as_long_from_the_read_that_found_it() {
+        let (mut asking, ends) = (Asking::default(), ending());
+        let mut causes = |milliseconds, seen: SeenWebhook, announcement: &Announcement| {
+            let asked = asking.step(at(milliseconds), &[seen], announcement, false);
+            asked.first().map(|asked| asked.cause)
+        };
+        assert_eq!(causes(0, of_version("1", true), &announced()), Some(Cause::Carries));
+        assert_eq!(causes(1000, of_version("2", false), &announced()), Some(Cause::Announced));
+        assert_eq!(causes(2000, of_version("2", false), &ends), Some(Cause::Grace));
+        assert_eq!(causes(3000, of_version("3", false), &ends), Some(Cause::Grace));
+        assert_eq!(causes(5999, of_version("4", false), &ends), Some(Cause::Grace));
+        assert_eq!(causes(6000, of_version("4", false), &ends), None, "changes meanwhile make no difference");
+        assert_eq!(causes(6001, of_version("4", false), &ends), None, "nor that it ends");
+        // Its owner drops the condition before this replica has read it.
+        assert_eq!(causes(10_000, of_version("5", false), &announced()), Some(Cause::Announced));
+        assert_eq!(causes(11_000, of_version("7", false), &ends), Some(Cause::Grace));
+        assert_eq!(causes(15_999, of_version("7", false), &ends), Some(Cause::Grace));
+        assert_eq!(causes(16_000, of_version("7", false), &ends), None);
+    }
+
+    #[test]
+    fn what_ends_is_called_at_once_by_a_replica_that_starts() {
+        let (mut asking, none) = (Asking::default(), Announcement::default());
+        let mut step = |milliseconds, announcement: &Announcement| {
+            told(&asking.step(at(milliseconds), &[of_version("1", false)], announcement, false))
+        };
+        let called = [(Cause::Grace, 1, true)];
+        assert_eq!(step(0, &ending()), called);
+        assert_eq!(step(3000, &ending()), called, "as long as it is announced");
+        assert_eq!((step(4999, &none).len(), step(5000, &none).len()), (1, 0));
+        assert_eq!(step(6000, &ending()), [], "it does not start any more");
     }
 
     #[test]

@@ -128,12 +128,16 @@ impl Leader {
             (track.since, track.inherited) = (announced.then_some(now), announced);
             track.lingers = if ends { now + LINGERS + *in_flight } else { Duration::ZERO };
             track.fights = kept.map(|kept| Fights::from_kept(kept, now)).unwrap_or_default();
+            if let Some(kept) = kept.filter(|kept| kept.vain > 0 || kept.pause > 0) {
+                let pause = Duration::from_secs(kept.pause).min(LONGEST_REST);
+                (track.vain, track.rest) = (kept.vain, Some((now + pause, Reason::NotCalled(Vec::new()))));
+            }
         }
     }
 
-    /// Fights to hand over, by the webhooks' ids; of too many, those with the most drops.
+    /// Fights and announcements in vain to hand over, by the webhooks' ids; of too many, those with the most.
     pub fn kept(&self, now: Duration) -> BTreeMap<String, KeptFights> {
-        let kept = |(key, track): (&WebhookKey, &Track)| Some((track.fights.kept(now)?, key.id()));
+        let kept = |(key, track): (&WebhookKey, &Track)| Some((track.kept(now)?, key.id()));
         let mut all: Vec<_> = self.tracks.iter().filter_map(kept).collect();
         all.sort_by_key(|(kept, _)| Reverse(kept.weight()));
         all.into_iter().take(MOST_FIGHTS).map(|(kept, id)| (id, kept)).collect()
@@ -278,9 +282,23 @@ impl Track {
     /// Begins a pause: this one for a first failure, twice as long for each further one in a row.
     fn rest_from(&mut self, now: Duration, first: Duration, reason: Reason) {
         let rest = first.saturating_mul(1 << self.vain.min(10)).min(LONGEST_REST);
-        self.vain += 1;
+        self.vain = self.vain.saturating_add(1);
         self.tries = 0;
         self.rest = Some((now + rest, reason));
+    }
+
+    /// State for the next leader: fights, and announcements in vain since it was last taken.
+    fn kept(&self, now: Duration) -> Option<KeptFights> {
+        let fights = self.fights.kept(now);
+        let is_remembered = |until: Duration| now < until || self.vain > 0 && now <= until + LONGEST_REST;
+        match &self.rest {
+            Some((until, Reason::NotCalled(_))) if is_remembered(*until) => {
+                let pause = until.saturating_sub(now).as_millis().div_ceil(1000);
+                let pause = u64::try_from(pause).unwrap_or(u64::MAX);
+                Some(KeptFights { vain: self.vain, pause, ..fights.unwrap_or_default() })
+            }
+            _ => fights,
+        }
     }
 
     fn left(&mut self, reason: Reason) -> Decision {

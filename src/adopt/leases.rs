@@ -169,7 +169,7 @@ impl Lease {
         self.read(WISHES)
     }
 
-    /// Fights with owners that its holder hands over, by the webhooks' ids.
+    /// Fights with owners, and announcements in vain, that its holder hands over, by the webhooks' ids.
     pub fn fights(&self) -> BTreeMap<String, KeptFights> {
         self.read(FIGHTS)
     }
@@ -268,8 +268,9 @@ mod tests {
         let announcement = Announcement { epoch: 1, ids: all(0).collect(), ending: all(1).collect() };
         let mut fights = Fights::default();
         (0..12).for_each(|drop| fights.dropped(Duration::from_secs(drop * 299), Duration::ZERO));
-        let kept = fights.kept(Duration::from_secs(3400)).unwrap();
-        assert_eq!(kept.weight(), 12);
+        let mut kept = fights.kept(Duration::from_secs(3400)).unwrap();
+        (kept.vain, kept.pause) = (8, 3600);
+        assert_eq!(kept.weight(), 20);
         let fights: BTreeMap<_, _> = (0..MOST_FIGHTS).map(|number| (format!("{number:016}"), kept.clone())).collect();
         let lease = leader_lease("9", "a/1", "t", &announcement, &long, &fights);
         let annotations = lease["metadata"]["annotations"].as_object().unwrap();
