@@ -84,9 +84,9 @@ struct Entry {
     version: Option<String>,
     /// It carried the condition at the last read.
     carried: bool,
-    /// Called until then, if it carried the condition before its object became another one while there was such a reason.
+    /// Called until then, if it carried the condition before its object last changed while there was such a reason.
     dropped: Duration,
-    /// This replica began with it, and has not seen the condition on it: for how long it is to be called, the leader knows.
+    /// This replica began with it, and never saw the condition on it: the leader knows how long it is to be called.
     newcomer: bool,
 }
 

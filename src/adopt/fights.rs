@@ -17,8 +17,8 @@ const PAUSE: Duration = Duration::from_secs(5 * 60);
 /// The longest pause.
 const LONGEST: Duration = Duration::from_secs(4 * 3600);
 
-/// Fights and announcements in vain as one leader hands them to the next, whose clock is another: times are seconds from
-/// then.
+/// Fights and announcements in vain as one leader hands them to the next, whose clock is another: times are seconds
+/// from then.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct KeptFights {

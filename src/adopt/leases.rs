@@ -39,8 +39,8 @@ pub struct Announcement {
     pub epoch: u64,
     /// Their [ids](WebhookKey::id).
     pub ids: BTreeSet<String>,
-    /// Ids of others that carried the condition a moment ago: a replica that starts calls them, too. Another goes on for
-    /// [`GRACE`](super::GRACE).
+    /// Ids of others that carried the condition a moment ago: a replica that starts calls them, too. Another goes on
+    /// for [`GRACE`](super::GRACE).
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub ending: BTreeSet<String>,
 }
