@@ -154,7 +154,8 @@ impl Asking {
                 (false, false) => None,
             };
             let is_ending = announcement.ending.contains(&standing.id);
-            let known = self.entries.get_mut(key).map(|known| {
+            let mut known = self.entries.get_mut(key);
+            if let Some(known) = &mut known {
                 let changed = known.version.as_ref().is_some_and(|version| *version != standing.version);
                 if changed && !standing.carries {
                     known.dropped = now + GRACE + *in_flight;
@@ -163,8 +164,7 @@ impl Asking {
                     known.until = known.until.max(known.dropped);
                 }
                 known.version = reason.map(|_| standing.version.clone());
-                known
-            });
+            }
             let ends = is_ending && known.as_ref().map_or(now == first, |known| known.newcomer);
             let cause = match (&known, reason) {
                 (_, Some(cause)) => cause,
