@@ -13,11 +13,10 @@ use std::{
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::{Reason, Unserved, WebhookKey, WebhookStanding, unserved::CountedOn};
+use super::{Announcement, Reason, Unserved, WebhookKey, WebhookStanding, unserved::CountedOn};
 
-/// Time for which a webhook is still called after the last read that found a reason to call it. Reads are a second
-/// apart: every apiserver has at least one second to observe that it calls the webhook again, besides the time for
-/// which the leader goes on announcing it.
+/// Time for which a webhook is still called after the last read that found a reason to call it, and after the first one
+/// that found that it has lost the condition: so long every apiserver has to observe that it calls the webhook again.
 pub const GRACE: Duration = Duration::from_secs(2);
 
 /// A webhook that was read, and whether it can be served whole.
@@ -81,6 +80,14 @@ struct Entry {
     /// The last state that could be served.
     last: Value,
     at_once: bool,
+    /// The resourceVersion at the last read that found a lasting reason.
+    version: Option<String>,
+    /// It carried the condition at the last read.
+    carried: bool,
+    /// Called until then, if it carried the condition before its object last changed while there was such a reason.
+    dropped: Duration,
+    /// This replica began with it, and never saw the condition on it: the leader knows how long it is to be called.
+    newcomer: bool,
 }
 
 impl Entry {
@@ -130,7 +137,7 @@ impl Asking {
         &mut self,
         now: Duration,
         seen: &[SeenWebhook],
-        announced: &BTreeSet<String>,
+        announcement: &Announcement,
         unheard: bool,
     ) -> Vec<Asked> {
         let mut asked = Vec::new();
@@ -141,15 +148,28 @@ impl Asking {
             let key = &standing.key;
             there.insert(key);
             configurations.insert((key.hook_type, key.configuration.as_str()));
-            let reason = match (standing.carries, announced.contains(&standing.id)) {
+            let reason = match (standing.carries, announcement.ids.contains(&standing.id)) {
                 (true, _) => Some(Cause::Carries),
                 (false, true) => Some(Cause::Announced),
                 (false, false) => None,
             };
-            let known = self.entries.get_mut(key);
+            let is_ending = announcement.ending.contains(&standing.id);
+            let mut known = self.entries.get_mut(key);
+            if let Some(known) = &mut known {
+                let changed = known.version.as_ref().is_some_and(|version| *version != standing.version);
+                if changed && !standing.carries {
+                    known.dropped = now + GRACE + *in_flight;
+                }
+                if std::mem::replace(&mut known.carried, standing.carries) || is_ending {
+                    known.until = known.until.max(known.dropped);
+                }
+                known.version = reason.map(|_| standing.version.clone());
+            }
+            let ends = is_ending && known.as_ref().map_or(now == first, |known| known.newcomer);
             let cause = match (&known, reason) {
                 (_, Some(cause)) => cause,
-                (Some(known), None) if now < known.until => Cause::Grace,
+                (Some(known), None) if ends || now < known.until => Cause::Grace,
+                (None, None) if ends => Cause::Grace,
                 (_, None) => {
                     self.entries.remove(key);
                     continue;
@@ -173,14 +193,19 @@ impl Asking {
                         until: now,
                         last: standing.entry.clone(),
                         at_once: false,
+                        version: reason.map(|_| standing.version.clone()),
+                        carried: standing.carries,
+                        dropped: now,
+                        newcomer: now == first,
                     })
                 }
             };
-            if reason.is_some() {
+            entry.newcomer &= cause != Cause::Carries;
+            if reason.is_some() || ends {
                 let held_back = if cause == Cause::Carries { *in_flight } else { Duration::ZERO };
                 entry.until = entry.until.max(now + GRACE + held_back);
             }
-            entry.at_once |= cause == Cause::Carries || unheard && cause == Cause::Announced;
+            entry.at_once |= ends || cause == Cause::Carries || unheard && cause == Cause::Announced;
             if unservable.is_none() {
                 entry.last.clone_from(&standing.entry);
             }
@@ -220,6 +245,14 @@ mod tests {
         SeenWebhook::sound(standing)
     }
 
+    fn announced() -> Announcement {
+        Announcement { epoch: 1, ids: [seen("w", false, 1).standing.id].into(), ending: BTreeSet::new() }
+    }
+
+    fn ending() -> Announcement {
+        Announcement { epoch: 2, ids: BTreeSet::new(), ending: announced().ids }
+    }
+
     fn told(asked: &[Asked]) -> Vec<(Cause, u64, bool)> {
         asked.iter().map(|it| (it.cause, it.entry["timeoutSeconds"].as_u64().unwrap(), it.at_once)).collect()
     }
@@ -230,7 +263,7 @@ mod tests {
 
     #[test]
     fn what_carries_the_condition_is_called_and_for_a_while_after() {
-        let (mut asking, none) = (Asking::default(), BTreeSet::new());
+        let (mut asking, none) = (Asking::default(), Announcement::default());
         assert_eq!(told(&asking.step(at(0), &[seen("w", false, 1)], &none, false)), []);
         assert_eq!(told(&asking.step(at(1000), &[seen("w", true, 1)], &none, false)), [(Cause::Carries, 1, true)]);
         assert_eq!(told(&asking.step(at(2000), &[seen("w", false, 2)], &none, false)), [(Cause::Grace, 2, true)]);
@@ -238,10 +271,50 @@ mod tests {
         assert_eq!(told(&asking.step(at(3000), &[seen("w", false, 2)], &none, false)), []);
     }
 
+    fn of_version(version: &str, carries: bool) -> SeenWebhook {
+        let mut seen = SeenWebhook { in_flight: at(3000), ..seen("w", carries, 1) };
+        seen.standing.version = version.to_owned();
+        seen
+    }
+
+    #[test]
+    fn what_has_lost_the_condition_is_called_for_as_long_from_the_read_that_found_it() {
+        let (mut asking, ends) = (Asking::default(), ending());
+        let mut causes = |milliseconds, seen: SeenWebhook, announcement: &Announcement| {
+            let asked = asking.step(at(milliseconds), &[seen], announcement, false);
+            asked.first().map(|asked| asked.cause)
+        };
+        assert_eq!(causes(0, of_version("1", true), &announced()), Some(Cause::Carries));
+        assert_eq!(causes(1000, of_version("2", false), &announced()), Some(Cause::Announced));
+        assert_eq!(causes(2000, of_version("2", false), &ends), Some(Cause::Grace));
+        assert_eq!(causes(3000, of_version("3", false), &ends), Some(Cause::Grace));
+        assert_eq!(causes(5999, of_version("4", false), &ends), Some(Cause::Grace));
+        assert_eq!(causes(6000, of_version("4", false), &ends), None, "changes meanwhile make no difference");
+        assert_eq!(causes(6001, of_version("4", false), &ends), None, "nor that it ends");
+        // Its owner drops the condition before this replica has read it.
+        assert_eq!(causes(10_000, of_version("5", false), &announced()), Some(Cause::Announced));
+        assert_eq!(causes(11_000, of_version("7", false), &ends), Some(Cause::Grace));
+        assert_eq!(causes(15_999, of_version("7", false), &ends), Some(Cause::Grace));
+        assert_eq!(causes(16_000, of_version("7", false), &ends), None);
+    }
+
+    #[test]
+    fn what_ends_is_called_at_once_by_a_replica_that_starts() {
+        let (mut asking, none) = (Asking::default(), Announcement::default());
+        let mut step = |milliseconds, announcement: &Announcement| {
+            told(&asking.step(at(milliseconds), &[of_version("1", false)], announcement, false))
+        };
+        let called = [(Cause::Grace, 1, true)];
+        assert_eq!(step(0, &ending()), called);
+        assert_eq!(step(3000, &ending()), called, "as long as it is announced");
+        assert_eq!((step(4999, &none).len(), step(5000, &none).len()), (1, 0));
+        assert_eq!(step(6000, &ending()), [], "it does not start any more");
+    }
+
     #[test]
     fn what_is_announced_is_called_before_the_apiserver_stops() {
-        let (mut asking, none) = (Asking::default(), BTreeSet::new());
-        let announced = BTreeSet::from([seen("w", false, 1).standing.key.id()]);
+        let (mut asking, none) = (Asking::default(), Announcement::default());
+        let announced = announced();
         asking.step(at(0), &[], &none, false);
         assert_eq!(
             told(&asking.step(at(1), &[seen("w", false, 1)], &announced, false)),
@@ -253,7 +326,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_served_any_more_is_called_as_it_could() {
-        let (mut asking, none) = (Asking::default(), BTreeSet::new());
+        let (mut asking, none) = (Asking::default(), Announcement::default());
         let broken = |carries, state| SeenWebhook { unservable: Some(Reason::TooMany), ..seen("w", carries, state) };
         assert_eq!(told(&asking.step(at(0), &[broken(true, 1)], &none, false)), [], "it never could");
         assert_eq!(told(&asking.step(at(1), &[seen("w", true, 2)], &none, false)), [(Cause::Carries, 2, true)]);
@@ -263,8 +336,8 @@ mod tests {
 
     #[test]
     fn what_carries_it_waits_for_no_probe_nor_does_what_is_announced_to_the_unheard() {
-        let (mut asking, none) = (Asking::default(), BTreeSet::new());
-        let announced = BTreeSet::from([seen("w", false, 1).standing.key.id()]);
+        let (mut asking, none) = (Asking::default(), Announcement::default());
+        let announced = announced();
         assert_eq!(told(&asking.step(at(0), &[seen("w", true, 1)], &none, false)), [(Cause::Carries, 1, true)]);
         let mut asking = Asking::default();
         let step = asking.step(at(0), &[seen("w", false, 1)], &announced, true);
@@ -274,7 +347,7 @@ mod tests {
 
     #[test]
     fn what_its_owner_renames_is_called_until_every_apiserver_has_heard() {
-        let (mut asking, none) = (Asking::default(), BTreeSet::new());
+        let (mut asking, none) = (Asking::default(), Announcement::default());
         let slow = |name: &str, carries| SeenWebhook { in_flight: at(3000), ..seen(name, carries, 1) };
         let mut names = |now, seen: &[SeenWebhook]| {
             let asked = asking.step(at(now), seen, &none, false);
@@ -291,7 +364,7 @@ mod tests {
 
     #[test]
     fn what_could_never_be_served_is_told_until_every_apiserver_calls_it() {
-        let (mut asking, none) = (Asking::default(), BTreeSet::new());
+        let (mut asking, none) = (Asking::default(), Announcement::default());
         let broken = |carries, state| SeenWebhook { unservable: Some(Reason::TooMany), ..seen("w", carries, state) };
         let told = |asking: &Asking, now| asking.unserved(at(now)).first().map(|unserved| unserved.carries);
         let mut unserved = |now, seen: SeenWebhook| {
@@ -306,7 +379,7 @@ mod tests {
         assert_eq!(unserved(4000, broken(true, 1)), Some(true));
         assert_eq!(unserved(4001, seen("w", true, 2)), None, "it is called from now on");
         assert_eq!(unserved(5000, broken(true, 3)), None, "its last good state is called");
-        let (mut asking, announced) = (Asking::default(), BTreeSet::from([seen("w", false, 1).standing.id]));
+        let (mut asking, announced) = (Asking::default(), announced());
         let mut unserved = |now| {
             asking.step(at(now), &[broken(false, 1)], &announced, false);
             told(&asking, now)
@@ -317,7 +390,7 @@ mod tests {
 
     #[test]
     fn what_an_apiserver_may_hold_back_is_called_for_as_long() {
-        let (mut asking, none) = (Asking::default(), BTreeSet::new());
+        let (mut asking, none) = (Asking::default(), Announcement::default());
         let slow = |carries| SeenWebhook { in_flight: at(10_000), ..seen("w", carries, 1) };
         asking.step(at(0), &[slow(true)], &none, false);
         assert_eq!(told(&asking.step(at(11_999), &[slow(false)], &none, false)), [(Cause::Grace, 1, true)]);

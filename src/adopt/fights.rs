@@ -17,22 +17,29 @@ const PAUSE: Duration = Duration::from_secs(5 * 60);
 /// The longest pause.
 const LONGEST: Duration = Duration::from_secs(4 * 3600);
 
-/// Fights as one leader hands them to the next, whose clock is another: times are seconds from then.
+/// Fights and announcements in vain as one leader hands them to the next, whose clock is another: times are seconds
+/// from then.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct KeptFights {
     /// Fights lost in a row.
     #[serde(rename = "l")]
-    lost: u32,
+    pub(super) lost: u32,
     /// Drops in them.
     #[serde(rename = "b")]
-    lost_by: u32,
+    pub(super) lost_by: u32,
     /// Rest of the pause.
     #[serde(rename = "r")]
-    rest: u64,
+    pub(super) rest: u64,
     /// Age of each drop since.
     #[serde(rename = "d")]
-    drops: Vec<u64>,
+    pub(super) drops: Vec<u64>,
+    /// Announcements in vain in a row.
+    #[serde(rename = "v")]
+    pub(super) vain: u32,
+    /// Rest of the pause after the last of them.
+    #[serde(rename = "p")]
+    pub(super) pause: u64,
 }
 
 /// Drops of our condition from one webhook, and the pauses that they cause.
@@ -47,9 +54,10 @@ pub struct Fights {
 }
 
 impl KeptFights {
-    /// Drops that are forgotten without them.
+    /// Drops and announcements in vain that are forgotten without them.
     pub fn weight(&self) -> usize {
-        self.drops.len().saturating_add(usize::try_from(self.lost_by).unwrap_or(usize::MAX))
+        let earlier = self.lost_by.saturating_add(self.vain);
+        self.drops.len().saturating_add(usize::try_from(earlier).unwrap_or(usize::MAX))
     }
 }
 
@@ -82,12 +90,13 @@ impl Fights {
         let (lost, lost_by) = if remembered.is_some() { (self.lost, self.lost_by) } else { (0, 0) };
         let rest = remembered.map_or(0, |until| until.saturating_sub(now).as_millis().div_ceil(1000));
         let rest = u64::try_from(rest).unwrap_or(u64::MAX);
-        (lost > 0 || !drops.is_empty()).then_some(KeptFights { lost, lost_by, rest, drops })
+        let kept = || KeptFights { lost, lost_by, rest, drops: drops.clone(), ..KeptFights::default() };
+        (lost > 0 || !drops.is_empty()).then(kept)
     }
 
     /// The fights that another leader has handed over.
     pub fn from_kept(kept: &KeptFights, now: Duration) -> Self {
-        let KeptFights { lost, lost_by, rest, drops } = kept;
+        let KeptFights { lost, lost_by, rest, drops, .. } = kept;
         // Any number may be written there by somebody who may write the lease.
         let until = (*lost > 0).then(|| now + Duration::from_secs(*rest).min(LONGEST));
         let drops = drops.iter().take(MOST_IN_AN_HOUR).map(|age| now.saturating_sub(Duration::from_secs(*age)));
@@ -138,12 +147,18 @@ mod tests {
         (0..8).for_each(|second| dropped(&mut fights, second));
         dropped(&mut fights, 8);
         let kept = fights.kept(at(10)).unwrap();
-        assert_eq!(kept, KeptFights { lost: 2, lost_by: 8, rest: 597, drops: vec![2] });
+        assert_eq!(kept, KeptFights { lost: 2, lost_by: 8, rest: 597, drops: vec![2], ..KeptFights::default() });
         let mut next = Fights::from_kept(&kept, at(5000));
         assert_eq!((next.lost(at(5596)), next.lost(at(5597))), (Some(8), None));
         [5600, 5601, 5602, 5603].into_iter().for_each(|second| dropped(&mut next, second));
         assert_eq!((next.lost(at(6799)), next.lost(at(6803))), (Some(13), None), "twenty minutes");
-        let odd = KeptFights { lost: u32::MAX, lost_by: u32::MAX, rest: u64::MAX, drops: vec![u64::MAX; 99] };
+        let odd = KeptFights {
+            lost: u32::MAX,
+            lost_by: u32::MAX,
+            rest: u64::MAX,
+            drops: vec![u64::MAX; 99],
+            ..KeptFights::default()
+        };
         let mut next = Fights::from_kept(&odd, at(1));
         (1..9).for_each(|second| dropped(&mut next, second));
         assert_eq!(next.lost(at(9) + LONGEST), None, "four hours at most");

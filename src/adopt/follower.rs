@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use super::{Announcement, Asked, Asking, Cause, Claims, Lease, SeenWebhook, Unserved, heard::Heard};
+use super::{Asked, Asking, Cause, Claims, Lease, SeenWebhook, Unserved, heard::Heard};
 
 /// Time without a renewal by the leader after which its announcement is ignored: with no leader to apply the condition,
-/// replicas and apiserver would both call the webhook for ever. Another replica leads after [`LIVE`](super::LIVE),
+/// replicas and apiserver would both call the webhook for ever. Another replica leads after [`LEADS`](super::LEADS),
 /// unless nothing can be written; a write of the former leader may be in flight for as long as its kernel retransmits
 /// it.
 const HEEDED: Duration = Duration::from_secs(1200);
@@ -45,10 +45,11 @@ impl Follower {
         self.heard.hear(now, leases);
         let leader = leases.iter().find(|lease| lease.is_leader());
         let heeded = leader.filter(|lease| self.heard.silence(now, lease) < HEEDED);
-        let Announcement { epoch, ids } = heeded.map(Lease::announcement).unwrap_or_default();
+        let announcement = heeded.map(Lease::announcement).unwrap_or_default();
         let own = leases.iter().find(|lease| !lease.is_leader() && lease.holder == holder);
         let unheard = own.is_none_or(|lease| self.heard.silence(now, lease) >= UNHEARD);
-        let asked = self.asking.step(now, seen, &ids, unheard);
+        let asked = self.asking.step(now, seen, &announcement, unheard);
+        let epoch = announcement.epoch;
         Followed { asked, epoch, unserved: self.asking.unserved(now), unheard }
     }
 }

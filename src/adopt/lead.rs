@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    Announcement, Claims, Decision, Facts, Guard, KeptFights, LIVE, Leader, Lease, Reason, Registered, SeenWebhook,
+    Announcement, Claims, Decision, Facts, Guard, KeptFights, LEADS, Leader, Lease, Reason, Registered, SeenWebhook,
     WebhookKey,
     guards::Guards,
     heard::Heard,
@@ -31,6 +31,8 @@ pub struct Lead {
     missing: Missing,
     /// First epoch from which each announced webhook has been announced without a break, by its id.
     since: BTreeMap<String, u64>,
+    /// The holder of the leader's lease that let it run out, and when we have taken that.
+    ousted: Option<(String, Duration)>,
 }
 
 /// Input of one turn of the leader.
@@ -98,23 +100,34 @@ impl Lead {
 
     /// May the replica that holds leases by this name lead?
     pub fn may_lead(&self, now: Duration, leader: &Lease, holder: &str) -> bool {
-        leader.holder == holder || leader.holder.is_empty() || self.heard.silence(now, leader) >= LIVE
+        leader.holder == holder || leader.holder.is_empty() || self.heard.silence(now, leader) >= LEADS
     }
 
     /// Plan of one turn.
     pub fn plan(&mut self, turn: Turn<'_>) -> Plan {
         let Turn { now, leases, seen, .. } = turn;
-        let before = leases.iter().find(|lease| lease.is_leader()).map(Lease::announcement).unwrap_or_default();
-        let silence = |lease: &Lease| self.heard.silence(now, lease);
-        let live: Vec<_> = leases.iter().filter(|lease| !lease.is_leader() && silence(lease) < ENDED).collect();
-        let stalled = live.iter().filter(|lease| silence(lease) >= STALLED).map(|lease| lease.replica().to_owned());
-        let stalled: Vec<_> = stalled.collect();
-        let claims: Vec<_> = live.iter().map(|lease| (lease.replica(), lease.claims())).collect();
+        let lease = leases.iter().find(|lease| lease.is_leader());
+        let before = lease.map(Lease::announcement).unwrap_or_default();
         if !turn.held {
-            let kept = leases.iter().find(|lease| lease.is_leader()).map(Lease::fights).unwrap_or_default();
+            let kept = lease.map(Lease::fights).unwrap_or_default();
             self.leader.begin(now, seen, &before, &kept);
             self.since = before.ids.iter().map(|id| (id.clone(), before.epoch)).collect();
+            self.ousted = lease.filter(|lease| !lease.holder.is_empty()).map(|lease| (lease.holder.clone(), now));
         }
+        let silence = |lease: &Lease| self.heard.silence(now, lease);
+        let live: Vec<_> = leases.iter().filter(|lease| !lease.is_leader() && silence(lease) < ENDED).collect();
+        // A leader that has not renewed its lease every second will not say anything either, until it does.
+        let is_ousted = |lease: &Lease| {
+            let ousted = self.ousted.as_ref().filter(|(holder, _)| *holder == lease.holder);
+            ousted.is_some_and(|(_, at)| silence(lease) >= now.saturating_sub(*at))
+        };
+        let is_stalled = |lease: &Lease| silence(lease) >= STALLED || is_ousted(lease);
+        let (stalled, quiet): (Vec<_>, Vec<_>) = live
+            .iter()
+            .filter(|lease| is_stalled(lease))
+            .map(|lease| (lease.replica().to_owned(), lease.claims()))
+            .unzip();
+        let claims: Vec<_> = live.iter().map(|lease| (lease.replica(), lease.claims())).collect();
         // A replica that has read one announcement with this webhook follows the later ones as well.
         let confirms = |id: &String, claims: &Claims| {
             let since = self.since.get(id).copied().unwrap_or(before.epoch);
@@ -136,6 +149,7 @@ impl Lead {
                     announced: before.ids.contains(id),
                     silent: silent.collect(),
                     stalled: &stalled,
+                    in_vain: quiet.iter().any(|claims| !is_sure(claims)),
                     missing: missing.as_ref().map(|(what, overdue)| (what.as_str(), *overdue)),
                     // Without a live replica nothing is confirmed.
                     unconfirmed: match claims.is_empty() {
@@ -146,12 +160,17 @@ impl Lead {
             })
             .collect();
         let decisions = self.leader.turn(now, &facts, turn.unsupported);
-        let announces = |place: usize| {
-            decisions.get(place).is_some_and(|(key, it)| it.announces() || self.leader.lingers(key, now))
+        let is_announced = |place: usize| decisions.get(place).is_some_and(|(_, it)| it.announces());
+        let ends = |place: usize| {
+            decisions.get(place).is_some_and(|(key, it)| !it.announces() && self.leader.lingers(key, now))
         };
-        let announced = (0..).zip(seen).filter(|(place, _)| announces(*place));
-        let ids: BTreeSet<_> = announced.map(|(_, seen)| seen.standing.id.clone()).collect();
-        let epoch = before.epoch + u64::from(ids != before.ids);
+        let announces = |place: usize| is_announced(place) || ends(place);
+        let of = |is: &dyn Fn(usize) -> bool| -> BTreeSet<String> {
+            let there = (0..).zip(seen).filter(|(place, _)| is(*place));
+            there.map(|(_, seen)| seen.standing.id.clone()).collect()
+        };
+        let (ids, ending) = (of(&is_announced), of(&ends));
+        let epoch = before.epoch + u64::from(ids != before.ids || ending != before.ending);
         let guards = self.guards.step(now, turn.registered, seen, announces);
         self.since.retain(|id, _| ids.contains(id));
         for id in &ids {
@@ -159,7 +178,7 @@ impl Lead {
         }
         let rests = decisions.iter().map(|(key, _)| key).filter(|key| self.leader.rests(key, now)).cloned().collect();
         let fights = self.leader.kept(now);
-        Plan { announcement: Announcement { epoch, ids }, decisions, guards, rests, fights }
+        Plan { announcement: Announcement { epoch, ids, ending }, decisions, guards, rests, fights }
     }
 
     /// Names of leases whose replicas ended long ago.

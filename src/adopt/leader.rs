@@ -30,8 +30,8 @@ const LONGEST_REST: Duration = Duration::from_secs(3600);
 /// Pause after a webhook was given back because a replica does not call it, or is missing; first pause after a rejected write, which
 /// doubles with each further failure in a row.
 const REST: Duration = Duration::from_secs(60);
-/// Time for which a webhook stays announced after it was given back or dropped, so that a replica that starts meanwhile
-/// calls it until every apiserver has observed that.
+/// Time for which a webhook that was given back or dropped is announced as ending, so that a replica that starts
+/// meanwhile calls it until every apiserver has observed that.
 const LINGERS: Duration = Duration::from_millis(1500);
 /// Most writes of the condition in a row of which none is seen to have happened: each came after a change by the owner,
 /// or got no answer.
@@ -52,6 +52,8 @@ pub struct Facts<'a> {
     pub silent: Vec<String>,
     /// Replicas that count as alive, but have not renewed their lease for a while.
     pub stalled: &'a [String],
+    /// One of these has not claimed it since it was announced.
+    pub in_vain: bool,
     /// Something may receive reviews and is no replica that takes part: its name, and whether that has been so for too
     /// long.
     pub missing: Option<(&'a str, bool)>,
@@ -69,6 +71,8 @@ struct Track {
     fights: Fights,
     /// Start of its announcement while it does not carry the condition.
     since: Option<Duration>,
+    /// Announced by the leader before us.
+    inherited: bool,
     /// End of its announcement while it is left to the apiserver.
     lingers: Duration,
     /// Its entry, and when that was first read: a replica may have read an older one until a moment ago.
@@ -114,20 +118,26 @@ impl Leader {
         kept: &BTreeMap<String, KeptFights>,
     ) {
         self.tracks.clear();
-        for WebhookStanding { id, key, version, .. } in seen.iter().map(|seen| &seen.standing) {
-            let (announced, kept) = (before.ids.contains(id), kept.get(id));
-            if !announced && kept.is_none() {
+        for SeenWebhook { standing: WebhookStanding { id, key, version, .. }, in_flight, .. } in seen {
+            let (announced, ends, kept) = (before.ids.contains(id), before.ending.contains(id), kept.get(id));
+            if !announced && !ends && kept.is_none() {
                 continue;
             }
             let track = self.tracks.entry(key.clone()).or_default();
             track.attempted = announced.then(|| version.clone());
+            (track.since, track.inherited) = (announced.then_some(now), announced);
+            track.lingers = if ends { now + LINGERS + *in_flight } else { Duration::ZERO };
             track.fights = kept.map(|kept| Fights::from_kept(kept, now)).unwrap_or_default();
+            if let Some(kept) = kept.filter(|kept| kept.vain > 0 || kept.pause > 0) {
+                let pause = Duration::from_secs(kept.pause).min(LONGEST_REST);
+                (track.vain, track.rest) = (kept.vain, Some((now + pause, Reason::NotCalled(Vec::new()))));
+            }
         }
     }
 
-    /// Fights to hand over, by the webhooks' ids; of too many, those with the most drops.
+    /// Fights and announcements in vain to hand over, by the webhooks' ids; of too many, those with the most.
     pub fn kept(&self, now: Duration) -> BTreeMap<String, KeptFights> {
-        let kept = |(key, track): (&WebhookKey, &Track)| Some((track.fights.kept(now)?, key.id()));
+        let kept = |(key, track): (&WebhookKey, &Track)| Some((track.kept(now)?, key.id()));
         let mut all: Vec<_> = self.tracks.iter().filter_map(kept).collect();
         all.sort_by_key(|(kept, _)| Reverse(kept.weight()));
         all.into_iter().take(MOST_FIGHTS).map(|(kept, id)| (id, kept)).collect()
@@ -155,7 +165,7 @@ impl Leader {
         (track.since, track.attempted) = (None, None);
     }
 
-    /// Does the webhook stay announced, although it is left to the apiserver?
+    /// Is the webhook announced as ending while it is left to the apiserver?
     pub fn lingers(&self, key: &WebhookKey, now: Duration) -> bool {
         self.tracks.get(key).is_some_and(|track| now < track.lingers)
     }
@@ -230,8 +240,8 @@ impl Leader {
             .or_else(|| track.fights.lost(now).map(Reason::Fought))
             .or_else(|| track.rest.as_ref().filter(|(until, _)| now < *until).map(|(_, reason)| reason.clone()))
             .or_else(|| {
-                let in_vain = track.since.is_none() && !facts.stalled.is_empty();
-                in_vain.then(|| Reason::NotCalled(facts.stalled.to_vec()))
+                let in_vain = track.since.is_none() || track.inherited && facts.in_vain;
+                (in_vain && !facts.stalled.is_empty()).then(|| Reason::NotCalled(facts.stalled.to_vec()))
             });
         if let Some(reason) = reason {
             return track.left(reason);
@@ -272,13 +282,27 @@ impl Track {
     /// Begins a pause: this one for a first failure, twice as long for each further one in a row.
     fn rest_from(&mut self, now: Duration, first: Duration, reason: Reason) {
         let rest = first.saturating_mul(1 << self.vain.min(10)).min(LONGEST_REST);
-        self.vain += 1;
+        self.vain = self.vain.saturating_add(1);
         self.tries = 0;
         self.rest = Some((now + rest, reason));
     }
 
+    /// State for the next leader: fights, and announcements in vain since it was last taken.
+    fn kept(&self, now: Duration) -> Option<KeptFights> {
+        let fights = self.fights.kept(now);
+        let is_remembered = |until: Duration| now < until || self.vain > 0 && now <= until + LONGEST_REST;
+        match &self.rest {
+            Some((until, Reason::NotCalled(_))) if is_remembered(*until) => {
+                let pause = until.saturating_sub(now).as_millis().div_ceil(1000);
+                let pause = u64::try_from(pause).unwrap_or(u64::MAX);
+                Some(KeptFights { vain: self.vain, pause, ..fights.unwrap_or_default() })
+            }
+            _ => fights,
+        }
+    }
+
     fn left(&mut self, reason: Reason) -> Decision {
-        self.since = None;
+        (self.since, self.inherited) = (None, false);
         match self.attempted {
             Some(_) => Decision::Fence(reason),
             None => Decision::Leave(reason),

@@ -14,8 +14,10 @@ use super::{AdoptionScope, KeptFights, Reason, WebhookKey, WebhookStanding};
 
 /// Name of the leader's lease.
 pub const LEADER: &str = "gatepost-adopt";
-/// Duration of a lease: a leader that has not renewed its own for so long counts as dead.
+/// Duration of a replica's lease.
 pub const LIVE: Duration = Duration::from_secs(15);
+/// Duration of the leader's lease, which it renews every second: after so long without a renewal another replica leads.
+pub const LEADS: Duration = Duration::from_secs(6);
 /// Most webhooks that can be taken over: an object has room for 256 KiB of annotations.
 pub const MOST_WEBHOOKS: usize = 4096;
 /// Most webhooks whose fights are handed over to the next leader.
@@ -37,6 +39,10 @@ pub struct Announcement {
     pub epoch: u64,
     /// Their [ids](WebhookKey::id).
     pub ids: BTreeSet<String>,
+    /// Ids of others that carried the condition a moment ago: a replica that starts calls them, too. Another goes on
+    /// for [`GRACE`](super::GRACE).
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub ending: BTreeSet<String>,
 }
 
 /// Webhooks that one replica calls for a reason that lasts.
@@ -163,7 +169,7 @@ impl Lease {
         self.read(WISHES)
     }
 
-    /// Fights with owners that its holder hands over, by the webhooks' ids.
+    /// Fights with owners, and announcements in vain, that its holder hands over, by the webhooks' ids.
     pub fn fights(&self) -> BTreeMap<String, KeptFights> {
         self.read(FIGHTS)
     }
@@ -213,7 +219,7 @@ pub fn leader_lease(
     let annotations = json!({ANNOUNCED: text(announcement), STATUS: text(&status), FIGHTS: text(fights)});
     json!({
         "metadata": {"resourceVersion": version, "annotations": annotations},
-        "spec": {"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": LIVE.as_secs()},
+        "spec": {"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": LEADS.as_secs()},
     })
 }
 
@@ -241,7 +247,7 @@ mod tests {
         assert_eq!(Lease::of(&replica_lease("Node_1/4711", "t", None)).unwrap().claims(), None, "it starts");
         assert!(!read.is_leader() && read.name.starts_with("gatepost-adopt."));
         assert_ne!(lease_name("Node_1/4711"), lease_name("Node_1/4712"), "two processes of one name");
-        let announcement = Announcement { epoch: 1, ids };
+        let announcement = Announcement { epoch: 1, ids, ending: ["cd".to_owned()].into() };
         let fights = BTreeMap::from([("ab".to_owned(), KeptFights::default())]);
         let told = [["w".into(), "taken".into(), "".into()]];
         let mut lease = leader_lease("9", "a/1", "t", &announcement, &told, &fights);
@@ -257,13 +263,16 @@ mod tests {
     #[test]
     fn a_status_is_cut_to_what_an_object_can_hold() {
         let long = vec![["w".repeat(250), "left".to_owned(), "x".repeat(400)]; 4096];
-        let all = (0..MOST_WEBHOOKS).map(|number| format!("{number:016}")).collect();
+        let all =
+            |part| (0..MOST_WEBHOOKS).filter(move |number| number % 2 == part).map(|number| format!("{number:016}"));
+        let announcement = Announcement { epoch: 1, ids: all(0).collect(), ending: all(1).collect() };
         let mut fights = Fights::default();
         (0..12).for_each(|drop| fights.dropped(Duration::from_secs(drop * 299), Duration::ZERO));
-        let kept = fights.kept(Duration::from_secs(3400)).unwrap();
-        assert_eq!(kept.weight(), 12);
+        let mut kept = fights.kept(Duration::from_secs(3400)).unwrap();
+        (kept.vain, kept.pause) = (8, 3600);
+        assert_eq!(kept.weight(), 20);
         let fights: BTreeMap<_, _> = (0..MOST_FIGHTS).map(|number| (format!("{number:016}"), kept.clone())).collect();
-        let lease = leader_lease("9", "a/1", "t", &Announcement { epoch: 1, ids: all }, &long, &fights);
+        let lease = leader_lease("9", "a/1", "t", &announcement, &long, &fights);
         let annotations = lease["metadata"]["annotations"].as_object().unwrap();
         let size: usize = annotations.values().map(|value| value.as_str().unwrap().len()).sum();
         // Requests by command have another 64 KiB.

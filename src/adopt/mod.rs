@@ -43,7 +43,7 @@ pub use self::{
     lead::{Lead, Plan, Turn, Write},
     leader::{Facts, Leader},
     leases::{
-        Announcement, Claims, LEADER, LIVE, Lease, MOST_FIGHTS, MOST_WEBHOOKS, Wishes, leader_lease, lease_name,
+        Announcement, Claims, LEADER, LEADS, LIVE, Lease, MOST_FIGHTS, MOST_WEBHOOKS, Wishes, leader_lease, lease_name,
         replica_lease,
     },
     patch::{Carrier, GUARD, MANAGER, applied, fenced, forced_removal, given_back, guard},

@@ -40,8 +40,8 @@ pub use self::{
 };
 use crate::{
     adopt::{
-        Claims, Decision, LEADER, Lead, Lease, Plan, Reason, SeenWebhook, Turn, UNHEARD_FOR, Unserved, WebhookKey,
-        Write, leader_lease, lease_name,
+        Claims, Decision, LEADER, LEADS, Lead, Lease, Plan, Reason, SeenWebhook, Turn, UNHEARD_FOR, Unserved,
+        WebhookKey, Write, leader_lease, lease_name,
     },
     clock::{Moment, slept},
     kube::{KubeAccess, KubeClient, KubeError, ReloadingClient},
@@ -56,9 +56,10 @@ const SETTLES: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Interval at which this replica's lease is renewed.
 const RENEW: Duration = Duration::from_secs(5);
-/// Time after a renewal of the leader's lease within which objects are written. Together with the duration of one
-/// write, it is far less than a lease lasts.
-const WRITES_WITHIN: Duration = Duration::from_secs(5);
+/// Time after a renewal of the leader's lease within which objects are written: half of what that lease lasts. A write that
+/// takes longer than the rest names the state that was read.
+const WRITES_WITHIN: Duration = Duration::from_secs(3);
+const _: () = assert!(2 * WRITES_WITHIN.as_secs() <= LEADS.as_secs());
 /// Interval at which the apiserver's version is read.
 const VERSION_EVERY: Duration = Duration::from_secs(600);
 /// Most leases of dead replicas that are deleted at one turn.

@@ -234,6 +234,7 @@ adopting() {
 
   eventually "adopt: the registration is held no longer" unguarded validating
   not_taken
+  fewer_replicas
   exempt
   narrowed
   by_hand
@@ -242,6 +243,27 @@ adopting() {
   # The next part is to have no more rights than it grants itself.
   kubectl delete clusterrolebinding gatepost-adopt gatepost-source >"$work/said" 2>&1 || broken "taking the rights away"
   stop move-first && stop move-plain && stop move-third || broken "the hooks"
+}
+
+# apiserver_elsewhere NAME: the identity lease of one, beside which there is no replica with --adopt.
+apiserver_elsewhere() {
+  kubectl apply --filename - <<YAML
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata: {name: $1, namespace: kube-system, labels: {apiserver.kubernetes.io/identity: kube-apiserver}}
+spec: {holderIdentity: $1, leaseDurationSeconds: 3600, renewTime: "$(date -u +%Y-%m-%dT%H:%M:%S.000000Z)"}
+YAML
+}
+
+# fewer_replicas: with more apiservers than replicas nothing is taken over.
+fewer_replicas() {
+  local n
+  for n in 1 2; do check "adopt: apiserver $n without a replica that takes part" apiserver_elsewhere "apiserver-e2e-$n"; done
+  sleep 4 # The replica that writes looks every three seconds.
+  refuses "adopt: while they live nothing is taken" '3 apiservers are alive, and 2 replicas with --adopt beside them' adopt move-first --timeout 15s
+  kubectl --namespace kube-system delete lease apiserver-e2e-1 apiserver-e2e-2 >"$work/said" 2>&1 || broken "their leases"
+  check "adopt: once they are gone it is" adopt move-first --timeout 30s
+  check "adopt: and is given back" release move-first
 }
 
 # exempt: what Gatepost asks no hook about stays with the apiserver, although the webhook is taken over.

@@ -46,14 +46,14 @@ begin_pod() {
   eventually "in cluster: $1 is ready" curl -fsS "http://$admin/readyz?fresh"
 }
 
-# endpoint SERVICE NAME ADDRESS READY: the slice of that name has this endpoint.
+# endpoint SERVICE NAME ADDRESS READY: the slice of that name has this endpoint; that of the Pod NAME is called gatepost-NAME.
 endpoint() {
   kubectl apply --server-side --filename - >"$work/said" 2>&1 <<YAML || broken "an endpoint of $1"
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 metadata: {name: $2, namespace: ${1%/*}, labels: {kubernetes.io/service-name: ${1#*/}}}
 addressType: IPv4
-endpoints: [{addresses: ["${3%:*}"], conditions: {ready: $4, serving: true, terminating: $([[ $4 == true ]] && echo false || echo true)}}]
+endpoints: [{addresses: ["${3%:*}"], conditions: {ready: $4, serving: true, terminating: $([[ $4 == true ]] && echo false || echo true)}, targetRef: {kind: Pod, namespace: ${1%/*}, name: ${2#gatepost-}}}]
 ports: [{name: https, port: ${3##*:}, protocol: TCP}]
 YAML
 }
@@ -251,6 +251,9 @@ in_cluster_adopting() {
     begin_pod "pod-$n"
     endpoint gatepost/gatepost "gatepost-pod-$n" "$front" true
   done
+  refuses "in cluster: while replicas without --adopt are called, nothing is taken over" \
+    'pod-3, pod-4 behind the Service gatepost/gatepost has no lease of --adopt' adopt other --timeout 20s
+  check "in cluster: it is not wanted any more" release other
   for n in 3 4; do
     in_gatepost delete endpointslice "gatepost-pod-$n" >"$work/said" 2>&1 || broken "an endpoint of the Service"
   done

@@ -17,7 +17,15 @@ fn seen(carries: bool) -> SeenWebhook {
 
 fn turn(leader: &mut Leader, second: u64, seen: &SeenWebhook, announced: bool, missing: &[&str]) -> Decision {
     let missing: Vec<_> = missing.iter().map(|name| (*name).to_owned()).collect();
-    let facts = Facts { seen, announced, unconfirmed: missing.clone(), silent: missing, stalled: &[], missing: None };
+    let facts = Facts {
+        seen,
+        announced,
+        unconfirmed: missing.clone(),
+        silent: missing,
+        stalled: &[],
+        in_vain: false,
+        missing: None,
+    };
     leader.turn(Duration::from_secs(second), &[facts], None).remove(0).1
 }
 
@@ -46,16 +54,73 @@ fn what_a_replica_does_not_call_is_left_after_a_while() {
 }
 
 #[test]
+fn the_next_leader_keeps_the_pause_after_announcements_in_vain() {
+    let (mut leader, at) = (Leader::default(), Duration::from_secs);
+    for second in [0, 6, 21, 27] {
+        turn(&mut leader, second, &seen(false), true, &["b"]);
+    }
+    let kept = leader.kept(at(30));
+    assert_eq!(kept.values().map(|kept| (kept.vain, kept.pause)).collect::<Vec<_>>(), [(2, 27)]);
+    let mut next = Leader::default();
+    let begin = |next: &mut Leader, kept| next.begin(at(1000), &[seen(false)], &Announcement::default(), kept);
+    begin(&mut next, &kept);
+    let left = Decision::Leave(Reason::NotCalled(Vec::new()));
+    assert_eq!(turn(&mut next, 1000, &seen(false), false, &["b"]), left);
+    assert_eq!(turn(&mut next, 1026, &seen(false), false, &["b"]), left);
+    assert_eq!(turn(&mut next, 1027, &seen(false), false, &["b"]), Decision::Announce);
+    assert_ne!(turn(&mut next, 1033, &seen(false), true, &["b"]), Decision::Announce);
+    assert_eq!(next.kept(at(1033)).values().map(|kept| kept.pause).max(), Some(60), "twice as long");
+    let odd: BTreeMap<_, _> = kept
+        .keys()
+        .map(|id| (id.clone(), KeptFights { vain: u32::MAX, pause: u64::MAX, ..KeptFights::default() }))
+        .collect();
+    begin(&mut next, &odd);
+    assert_eq!(turn(&mut next, 4600, &seen(false), false, &["b"]), Decision::Announce, "an hour at most");
+    assert_ne!(turn(&mut next, 4606, &seen(false), true, &["b"]), Decision::Announce);
+    assert_eq!(turn(&mut next, 8300, &seen(false), true, &[]), Decision::Announce);
+    assert_eq!(turn(&mut next, 8302, &seen(false), true, &[]), Decision::Take);
+    assert_eq!(turn(&mut next, 8303, &seen(true), true, &[]), Decision::Keep);
+    assert!(next.kept(at(8303)).is_empty(), "once it was taken");
+}
+
+#[test]
 fn nothing_is_announced_to_a_replica_that_does_not_answer() {
     let (mut leader, seen, stalled) = (Leader::default(), seen(false), ["b".to_owned()]);
     let mut turn = |second, stalled| {
         let (unconfirmed, silent) = (vec!["b".to_owned()], Vec::new());
-        let facts = Facts { seen: &seen, announced: false, unconfirmed, silent, stalled, missing: None };
+        let facts =
+            Facts { seen: &seen, announced: false, unconfirmed, silent, stalled, in_vain: false, missing: None };
         leader.turn(Duration::from_secs(second), &[facts], None).remove(0).1
     };
     assert_eq!(turn(0, &stalled), Decision::Leave(Reason::NotCalled(stalled.to_vec())));
     assert_eq!(turn(1, &[]), Decision::Announce, "as soon as it has ended, or answers");
     assert_eq!(turn(2, &stalled), Decision::Announce, "what is announced stays so for a while");
+}
+
+#[test]
+fn what_the_leader_before_has_announced_does_not_wait_for_it() {
+    let (seen, stalled) = (seen(false), ["b".to_owned()]);
+    let before = Announcement { epoch: 1, ids: [seen.standing.id.clone()].into(), ..Announcement::default() };
+    let begun = |in_vain| {
+        let mut leader = Leader::default();
+        leader.begin(Duration::ZERO, std::slice::from_ref(&seen), &before, &BTreeMap::new());
+        let (unconfirmed, silent) = (Vec::new(), Vec::new());
+        let facts =
+            Facts { seen: &seen, announced: true, unconfirmed, silent, stalled: &stalled, in_vain, missing: None };
+        [0, 2].map(|second| leader.turn(Duration::from_secs(second), std::slice::from_ref(&facts), None).remove(0).1)
+    };
+    assert_eq!(begun(false), [Decision::Announce, Decision::Take], "it has said that it calls it");
+    let left = Decision::Fence(Reason::NotCalled(stalled.to_vec()));
+    assert_eq!(begun(true), [left.clone(), left]);
+}
+
+#[test]
+fn what_ended_under_the_leader_before_goes_on_ending() {
+    let (mut leader, seen) = (Leader::default(), SeenWebhook { in_flight: Duration::from_secs(3), ..seen(false) });
+    let before = Announcement { ending: [seen.standing.id.clone()].into(), ..Announcement::default() };
+    leader.begin(Duration::ZERO, std::slice::from_ref(&seen), &before, &BTreeMap::new());
+    let lingers = |milliseconds| leader.lingers(&seen.standing.key, Duration::from_millis(milliseconds));
+    assert_eq!((lingers(4499), lingers(4500)), (true, false));
 }
 
 #[test]
@@ -104,7 +169,7 @@ fn a_write_that_may_be_on_its_way_is_kept_from_coming_late() {
     let mut other = released.clone();
     other.standing.version = "8".to_owned();
     assert_eq!(turn(&mut leader, 6, &other, true, &[]), leave);
-    let before = Announcement { epoch: 1, ids: [released.standing.id.clone()].into() };
+    let before = Announcement { epoch: 1, ids: [released.standing.id.clone()].into(), ..Default::default() };
     leader.begin(Duration::from_secs(7), std::slice::from_ref(&released), &before, &BTreeMap::new());
     assert_eq!(turn(&mut leader, 7, &released, true, &[]), fence, "of the leader before us");
     assert_eq!(turn(&mut leader, 100, &released, true, &[]), fence, "until it is another object");
@@ -179,7 +244,8 @@ fn limits_fights_and_old_apiservers_leave_it() {
     full.standing.conditions = 64;
     assert_eq!(turn(&mut leader, 0, &full, true, &[]), Decision::Leave(Reason::Full));
     let (unconfirmed, silent) = (Vec::new(), Vec::new());
-    let facts = Facts { seen: &seen(false), announced: true, unconfirmed, silent, stalled: &[], missing: None };
+    let facts =
+        Facts { seen: &seen(false), announced: true, unconfirmed, silent, stalled: &[], in_vain: false, missing: None };
     let old = leader.turn(Duration::ZERO, std::slice::from_ref(&facts), Some("1.27")).remove(0).1;
     assert_eq!(old, Decision::Leave(Reason::NoConditions("1.27".to_owned())));
     for second in 0..4 {
@@ -199,7 +265,8 @@ fn what_may_be_received_where_it_is_not_called_is_not_taken_and_given_back_after
     let mut leader = Leader::default();
     let mut turn = |second, carries, missing| {
         let (unconfirmed, silent) = (Vec::new(), Vec::new());
-        let facts = Facts { seen: &seen(carries), announced: true, unconfirmed, silent, stalled: &[], missing };
+        let facts =
+            Facts { seen: &seen(carries), announced: true, unconfirmed, silent, stalled: &[], in_vain: false, missing };
         leader.turn(Duration::from_secs(second), &[facts], None).remove(0).1
     };
     let reason = || Reason::ReplicaMissing("b".to_owned());

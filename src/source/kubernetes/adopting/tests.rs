@@ -117,7 +117,7 @@ fn only_what_is_called_is_configuration() {
     // A webhook that carries the condition waits for no probe; one that is announced is called as well.
     assert_eq!(document["metadata"]["annotations"][CALL_AT_ONCE], "a.x.y");
     let id = view.seen[1].standing.key.id();
-    let announcement = Announcement { epoch: 1, ids: [id].into() };
+    let announcement = Announcement { epoch: 1, ids: [id].into(), ..Announcement::default() };
     let mut lease = leader_lease("1", "q/1", "t", &announcement, &[], &Default::default());
     lease["metadata"]["name"] = LEADER.into();
     let own = |holder: &str| Lease::of(&replica_lease(holder, "t", None)).unwrap();
