@@ -12,7 +12,7 @@ use super::{
     names::undeclared,
     pattern,
     program::Node,
-    time,
+    time::Zone,
     types::Type,
     value::{Literal, Value},
 };
@@ -65,9 +65,9 @@ impl Checker {
         let Some(found) = found else { return Err(self.no_overload(name, &types)) };
         if let [_, Node::Literal(Literal::String(zone))] = &nodes[..]
             && name.starts_with("get")
-            && time::offset(zone).is_none()
+            && Zone::parse(zone).is_none()
         {
-            return Err(format!("time zone '{zone}' is not known here: write it as +01:00"));
+            return Err(format!("time zone '{zone}' is not known here: write it as Europe/Berlin or +01:00"));
         }
         if let [Node::Literal(literal)] = &nodes[..]
             && let Some(known) = folded(function, literal)?

@@ -65,7 +65,6 @@ const DIFFERENT: &[(&str, &str)] = &[
     ("{1.5: 'a'}.size() == 1", "keys that nothing can look up"),
     ("{null: 'a'}.size() == 1", "keys that nothing can look up"),
     ("double('0x1p4') == 16.0", "no numbers to the base of sixteen"),
-    ("timestamp('2024-01-02T03:04:05Z').getHours('America/New_York') == 22", "no names of time zones here"),
 ];
 
 #[test]
@@ -366,4 +365,31 @@ fn what_is_wrong_is_said() {
         let message = Condition::compile("c", expression).unwrap_err();
         assert!(message.starts_with(why), "{expression}: {message}");
     }
+}
+
+#[test]
+fn time_zones_have_their_names_and_summers() {
+    let hours = |day: &str, zone: &str| {
+        let expression = format!(
+            "timestamp(object.{day}).getHours(object.{zone}) * 100 + timestamp(object.{day}).getMinutes(object.{zone}) == object.at"
+        );
+        move |at: u32| {
+            let zones = r#""berlin":"Europe/Berlin","kolkata":"Asia/Kolkata","lower":"europe/berlin","mars":"Mars/Phobos","local":"Local","gmt":"Etc/GMT+2""#;
+            decided(
+                &expression,
+                &format!(r#"{{"summer":"2024-07-01T12:00:00Z","winter":"2024-01-01T12:00:00Z",{zones},"at":{at}}}"#),
+            )
+        }
+    };
+    assert_eq!(hours("summer", "berlin")(1400), Ok(true));
+    assert_eq!(hours("winter", "berlin")(1300), Ok(true));
+    assert_eq!(hours("winter", "kolkata")(1730), Ok(true));
+    assert_eq!(hours("summer", "gmt")(1000), Ok(true));
+    for unknown in ["lower", "mars", "local"] {
+        assert!(hours("summer", unknown)(1400).is_err(), "{unknown}");
+    }
+    let literal =
+        |zone: &str| Condition::compile("c", &format!("timestamp('2024-07-01T12:00:00Z').getHours('{zone}') == 14"));
+    assert!(literal("Europe/Berlin").is_ok());
+    assert!(literal("Mars/Phobos").unwrap_err().starts_with("time zone 'Mars/Phobos' is not known here"));
 }

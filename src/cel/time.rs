@@ -1,6 +1,8 @@
 //! Duration and Timestamp, as the language has them.
 
-use std::fmt;
+use std::{fmt, sync::LazyLock};
+
+use jiff::tz::{TimeZone, TimeZoneDatabase};
 
 const NANOS: i64 = 1_000_000_000;
 
@@ -195,17 +197,42 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// Seconds east of Greenwich: `UTC`, or `+01:30`. Places by name are not known here.
-pub(super) fn offset(zone: &str) -> Option<i64> {
-    if zone.is_empty() || zone == "UTC" {
-        return Some(0);
+/// A time zone: so many seconds east of Greenwich, or by its name in the database of the IANA.
+#[derive(Clone, Debug)]
+pub(super) enum Zone {
+    Fixed(i64),
+    Named(TimeZone),
+}
+
+/// The database that is built in, so that a condition means the same on every machine.
+static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
+
+impl Zone {
+    /// `UTC`, `+01:30`, or `Europe/Berlin`. As Go's `time.LoadLocation`, upper and lower case differ; `Local` is refused.
+    pub(super) fn parse(zone: &str) -> Option<Self> {
+        if zone.is_empty() || zone == "UTC" {
+            return Some(Self::Fixed(0));
+        }
+        let Some((hours, minutes)) = zone.split_once(':') else {
+            return ZONES.get(zone).ok().filter(|found| found.iana_name() == Some(zone)).map(Self::Named);
+        };
+        let negative = hours.starts_with('-');
+        let hours: i64 = hours.strip_prefix(['-', '+']).unwrap_or(hours).parse().ok()?;
+        let minutes: i64 = minutes.parse().ok().filter(|minutes| (0..60).contains(minutes))?;
+        let seconds = (0..24).contains(&hours).then_some(hours * 3600 + minutes * 60)?;
+        Some(Self::Fixed(if negative { -seconds } else { seconds }))
     }
-    let (hours, minutes) = zone.split_once(':')?;
-    let negative = hours.starts_with('-');
-    let hours: i64 = hours.strip_prefix(['-', '+']).unwrap_or(hours).parse().ok()?;
-    let minutes: i64 = minutes.parse().ok().filter(|minutes| (0..60).contains(minutes))?;
-    let seconds = (0..24).contains(&hours).then_some(hours * 3600 + minutes * 60)?;
-    Some(if negative { -seconds } else { seconds })
+
+    /// Seconds east of Greenwich at that time.
+    pub(super) fn offset(&self, time: Timestamp) -> i64 {
+        match self {
+            Self::Fixed(offset) => *offset,
+            // Timestamps lie within what the library has, but for its last hours.
+            Self::Named(zone) => {
+                jiff::Timestamp::from_second(time.seconds).map_or(0, |time| i64::from(zone.to_offset(time).seconds()))
+            }
+        }
+    }
 }
 
 fn days_in(year: i64, month: i64) -> i64 {

@@ -162,7 +162,7 @@ fn summary(files: usize, snapshot: &Snapshot) -> String {
     for hook in &snapshot.hooks {
         let _ = writeln!(report, "  {}", line(hook));
     }
-    for note in snapshot.notes() {
+    for note in snapshot.notes().iter().chain(&snapshot.called_again()) {
         let _ = writeln!(report, "{note}");
     }
     report

@@ -27,7 +27,9 @@ impl Snapshot {
                 })
             })
             .collect();
-        let notes: Vec<Value> = self.notes().iter().map(ToString::to_string).map(Value::from).collect();
+        let called_again = self.called_again();
+        let notes = self.notes().iter().chain(&called_again).map(ToString::to_string);
+        let notes: Vec<Value> = notes.map(Value::from).collect();
         json!({
             "hooks": hooks,
             "bypass": self.bypasses().iter().map(|bypass| describe_bypass(bypass)).collect::<Vec<_>>(),

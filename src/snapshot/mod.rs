@@ -209,13 +209,11 @@ impl Snapshot {
         let mut notes = checked.notes;
         notes.extend(check::unknown_versions::notes(&hooks, &origins));
         notes.extend(check::dry_runs::notes(&hooks, &origins));
-        let mutating = in_segments(&hooks);
-        notes.extend(check::called_again::notes(&hooks, &origins, &mutating));
         Self {
             matcher,
             static_hooks: hooks.iter().any(|hook| hook.sees_admission_config),
             validates: hooks.iter().any(|hook| hook.hook_type == HookType::Validating),
-            mutating,
+            mutating: in_segments(&hooks),
             hooks,
             origins,
             namespaces: checked.namespaces.into_iter().collect(),
@@ -312,6 +310,11 @@ impl Snapshot {
     /// Notes that are no problems, and should be known.
     pub fn notes(&self) -> &[Note] {
         &self.notes
+    }
+
+    /// Notes on hooks that are called again for the sake of others. Made when they are asked for: they compare rules.
+    pub fn called_again(&self) -> Vec<Note> {
+        check::called_again::notes(&self.hooks, &self.origins, &self.mutating)
     }
 
     /// The same, with the labels of these namespaces in the place of what the configuration holds of them.

@@ -113,6 +113,10 @@ mutations() {
     "m1=$(patch '[{"op": "remove", "path": "/metadata/labels/mutate"}]')" \
     'm2={"allowed": false, "status": {"message": "unexpected call"}}' \
     'm5={"allowed": false, "status": {"message": "unexpected call"}}'
+  # The fourth has a match condition about the object: as it arrived, and as the first has made it.
+  labels='"exempt": "1"' mutation condition-excludes Pod "m4=$(patch "$label_a")"
+  mutation condition-sees-change Pod \
+    "m1=$(patch '[{"op": "add", "path": "/metadata/labels/exempt", "value": "1"}]')" "m4=$(patch "$label_a")"
   drained
   labels="$removed" mutation reinvoke-if-needed Pod "m1=$(patch "$label_a")" "m5=$(patch "$remove")"
   note_calls reinvoke-if-needed m1 m5
@@ -245,6 +249,10 @@ mutating() {
   done
   check "mutating: a sidecar is there" grep -q registry.example/proxy:2 "$work/mutated/gatepost/sidecar"
   check "mutating: a hook sees what one before it made" grep -q '"a":"1"' "$work/mutated/gatepost/result-seen"
+  check "mutating: a match condition leaves a hook out" \
+    grep -qx '{"exempt":"1","mutate":"yes"}' "$work/mutated/direct/condition-excludes"
+  check "mutating: by what a hook before it made, too" \
+    grep -qx '{"exempt":"1","mutate":"yes"}' "$work/mutated/direct/condition-sees-change"
   check "mutating: a Pod in protobuf is changed" grep -q '"a":"1"' "$work/mutated/gatepost/protobuf"
   check "mutating: a hook behind has those before it asked again" grep -q 'm1 was asked 2 times' "$work/mutated/direct/reinvoked"
   check "mutating: one with Never is not asked again" grep -q 'm2 was asked in 1 reviews' "$work/mutated/direct/reinvoked-never"

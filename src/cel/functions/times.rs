@@ -4,7 +4,7 @@ use super::{Cost, Row, none};
 use crate::cel::{
     fault::Fault,
     meter::Meter,
-    time::{self, Civil, Duration},
+    time::{Civil, Duration, Zone},
     value::Value,
 };
 
@@ -29,7 +29,7 @@ fn civil<'a>(args: &[Value<'a>], of: fn(Civil) -> i64) -> Result<Value<'a>, Faul
     let offset = match zone {
         None => 0,
         Some(Value::String(zone)) => {
-            time::offset(zone.as_str()).ok_or_else(|| Fault::error("time zones by name are not known here"))?
+            Zone::parse(zone.as_str()).ok_or_else(|| Fault::error("the time zone is not known here"))?.offset(*time)
         }
         Some(_) => return none(),
     };

@@ -26,9 +26,13 @@ const FIX: &str = "unless they are safe to call again, write isolate: true on th
 /// Names that a note gives of the hooks that are called again.
 const MOST_NAMED: usize = 3;
 
+/// Most rules that are compared for one configuration, so that the time stays in milliseconds. Hooks beyond have no note.
+const MOST_COMPARED: usize = 20_000;
+
 /// Notes on these hooks, in their order. `mutating` has the numbers of the mutating ones, each with that of its segment.
 pub(crate) fn notes(hooks: &[Arc<Hook>], origins: &[Arc<Origin>], mutating: &[(u32, u32)]) -> Vec<Note> {
     let mut notes = Vec::new();
+    let mut left = MOST_COMPARED;
     for segment in mutating.chunk_by(|(_, one), (_, other)| one == other) {
         let numbers = segment.iter().map(|(number, _)| *number as usize);
         let (again, once): (Vec<usize>, Vec<usize>) =
@@ -38,7 +42,7 @@ pub(crate) fn notes(hooks: &[Arc<Hook>], origins: &[Arc<Origin>], mutating: &[(u
         }
         let once = ByResource::of(hooks, &once);
         for number in again {
-            let others = once.sharing_requests_with(&hooks[number]);
+            let others = once.sharing_requests_with(&hooks[number], &mut left);
             if others.is_empty() {
                 continue;
             }
@@ -82,16 +86,21 @@ impl ByResource {
         Self(by_resource)
     }
 
-    /// Numbers of the hooks with a rule for some request for which that hook has one, too.
-    fn sharing_requests_with(&self, hook: &Hook) -> BTreeSet<usize> {
+    /// Numbers of the hooks with a rule for some request for which that hook has one, too; `left`: comparisons that may
+    /// be made.
+    fn sharing_requests_with(&self, hook: &Hook, left: &mut usize) -> BTreeSet<usize> {
         let mut numbers = BTreeSet::new();
+        if *left == 0 {
+            return numbers;
+        }
         for atom in changeable(hook) {
             let (all, named) = match atom.resource().0 {
                 "*" => (Some(self.0.values()), None),
                 resource => (None, Some([resource, "*"].into_iter().filter_map(|resource| self.0.get(resource)))),
             };
             let others = all.into_iter().flatten().chain(named.into_iter().flatten()).flatten();
-            let shared = others.filter(|(other, _)| atom.overlaps(other) || atom.shares_objects_with(other));
+            let compared = others.take(*left).inspect(|_| *left -= 1);
+            let shared = compared.filter(|(other, _)| atom.overlaps(other) || atom.shares_objects_with(other));
             numbers.extend(shared.map(|(_, number)| *number));
         }
         numbers
@@ -131,8 +140,7 @@ mod tests {
         }
         let file = SourceFile { name: "a.yaml".into(), bytes: text.into() };
         let snapshot = load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).expect("good");
-        let notes = snapshot.notes().iter().map(ToString::to_string);
-        notes.filter(|note| note.contains("reinvocationPolicy")).collect()
+        snapshot.called_again().iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -162,6 +170,15 @@ mod tests {
         ] {
             assert_eq!(notes(&hooks), Vec::<String>::new(), "{hooks:?}");
         }
+    }
+
+    #[test]
+    fn so_many_rules_are_compared_and_no_more() {
+        let updates = PODS.replace("CREATE", "UPDATE");
+        let many = |number, hook| std::iter::repeat_n(hook, number);
+        let hooks: Vec<_> = many(200, (&*updates, NEVER)).chain(many(200, (PODS, IF_NEEDED))).collect();
+        let compared_first = [&hooks[..], &[(PODS, NEVER)]].concat();
+        assert!((1..200).contains(&notes(&compared_first).len()));
     }
 
     #[test]
