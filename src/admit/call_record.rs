@@ -13,12 +13,17 @@ use crate::{
     telemetry::{HookOutcome, RejectionCause},
 };
 
-/// Counts a call, and logs it where it has failed.
+/// Counts a call that decides its request, and logs it where it has failed.
 pub(super) fn record(live: &LiveHook, caller: &Caller, review: &Review, outcome: &Outcome<'_>) {
-    live.metrics.record(caller.worker, outcome.label(), outcome.took);
+    record_in_vain(live, caller, review, outcome);
     if let Some((cause, code)) = rejection(&outcome.ending) {
         live.metrics.rejected(review.operation, cause, code);
     }
+}
+
+/// The same of a call that decides nothing: it was ahead of its turn, or its caller has gone.
+pub(super) fn record_in_vain(live: &LiveHook, caller: &Caller, review: &Review, outcome: &Outcome<'_>) {
+    live.metrics.record(caller.worker, outcome.label(), outcome.took);
     log(live, &review.uid, &outcome.ending);
 }
 

@@ -319,7 +319,10 @@ impl<'a> MutatingPhase<'a> {
             (change, changed) = apply(&mut outcome, *opened, review, before, self.case).await;
             counts.end();
             record(live, self.case.caller, review, &outcome);
-            if let Change::Refused(refusal) = &change {
+            // Without room (503) or time (504) to apply it, the patch is not at fault.
+            if let Change::Refused(refusal) = &change
+                && refusal.code == 500
+            {
                 live.metrics.rejected(review.operation, RejectionCause::PatchRefused, refusal.code);
             }
             let failed_open = outcome.is_failed_open();
@@ -373,9 +376,6 @@ impl<'a> MutatingPhase<'a> {
                     HookOutcome::FailedClosed(FailureKind::Timeout)
                 };
                 live.metrics.record(self.case.caller.worker, outcome, Duration::ZERO);
-                if !opens {
-                    live.metrics.rejected(review.operation, RejectionCause::FailedClosed, 504);
-                }
                 self.mutation.unasked.add(&live.hook.name, outcome);
             }
             self.next = unasked.at.last().map_or(self.next, |at| at + 1);

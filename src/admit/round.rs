@@ -11,7 +11,7 @@ use tokio::{task::JoinSet, time::sleep_until};
 
 use super::{
     attempt::{Attempt, Came, Next},
-    call_record::record,
+    call_record::{record, record_in_vain},
     caller::Caller,
     decider::Decider,
     decode::{Decoded, decode},
@@ -391,7 +391,7 @@ impl Drop for Round<'_, '_> {
             let Self { caller, review, attempts, outcomes, .. } = self;
             let all = attempts.iter().zip(outcomes);
             let answered = all.filter_map(|(attempt, outcome)| Some((attempt.live, outcome.as_ref()?)));
-            answered.for_each(|(live, outcome)| record(live, caller, review, outcome));
+            answered.for_each(|(live, outcome)| record_in_vain(live, caller, review, outcome));
         }
         self.leave();
     }

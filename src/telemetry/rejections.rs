@@ -7,8 +7,8 @@ use std::{
 
 use crate::model::Operation;
 
-/// Most different rejections of one hook that are told apart: the code is the hook's to choose. Further ones are counted
-/// without it.
+/// Most different rejections of one hook that are told apart: the code of a denial is the hook's to choose. Denials beyond
+/// are counted without it.
 const MOST: usize = 64;
 /// Codes above it are counted as this one. Upstream: `pkg/admission/metrics/metrics.go`.
 const LARGEST_CODE: i32 = 600;
@@ -48,7 +48,7 @@ impl Rejections {
         let code = u16::try_from(code.clamp(0, LARGEST_CODE)).ok();
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (operation.index(), cause, code);
-        let is_told_apart = counts.len() < MOST || counts.contains_key(&key);
+        let is_told_apart = cause != RejectionCause::Denied || counts.len() < MOST || counts.contains_key(&key);
         let key = if is_told_apart { key } else { (operation.index(), cause, None) };
         *counts.entry(key).or_default() += 1;
     }
@@ -91,6 +91,8 @@ mod tests {
         rejections.count(Operation::Create, RejectionCause::Denied, 403);
         let all = rejections.all();
         assert_eq!(all.len(), MOST + 1);
+        rejections.count(Operation::Delete, RejectionCause::FailedClosed, 500);
+        assert!(rejections.all().contains(&of("DELETE", "failed_closed", "500", 1)), "a code of ours is always told");
         assert!(all.contains(&of("CREATE", "denied", "403", 3)), "known ones count on: {all:?}");
         let deleted: Vec<_> = all.iter().filter(|(operation, ..)| *operation == "DELETE").collect();
         assert_eq!(deleted.iter().map(|(.., count)| count).sum::<u64>(), 1000, "none is lost");

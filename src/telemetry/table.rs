@@ -72,7 +72,7 @@ families! {
     HOOK_CALL_FAILURES = Counter "gatepost_hook_call_failures_total" ["hook", "type", "kind", "policy"]
         "Calls without a usable answer, by kind and by the policy that decided: Ignore skips the hook, Fail rejects the request.";
     HOOK_REJECTIONS = Counter "gatepost_hook_rejections_total" ["hook", "type", "operation", "cause", "code"]
-        "Rejections of requests by a hook, by operation, code and cause: denied (it said no), failed_closed (its call failed, and its failure policy rejects) or patch_refused (its patch cannot be applied). Codes above 600 count as 600. Only 64 combinations are told apart for each hook; in others the code is \"other\".";
+        "Rejections of requests by a hook, by operation, code and cause: denied (it said no), failed_closed (its call failed, and its failure policy rejects) or patch_refused (its patch cannot be applied). Codes above 600 count as 600. Beyond 64 combinations of a hook, the code of a further denial is \"other\".";
     HOOK_FAIL_OPEN = Counter "gatepost_hook_fail_open_total" ["hook", "type"]
         "Reviews that skipped this hook because its call failed.";
     HOOK_UNASKED = Counter "gatepost_hook_unasked_total" ["hook", "type"]
