@@ -231,7 +231,7 @@ impl Asking {
     }
 
     /// Does this replica start, or has it not read for so long that a webhook may have been taken and given back
-    /// meanwhile? What was read before is no reason then to leave out a webhook that ends.
+    /// meanwhile? Then it calls what ends, as one that starts does.
     fn starts(&mut self, now: Duration, unheard: bool) -> bool {
         let starts = self.last.replace((now, unheard)).is_none_or(|(at, was_unheard)| {
             let longest = if unheard || was_unheard { UNHEARD_FOR } else { RESUMES };

@@ -127,7 +127,7 @@ impl Leader {
             track.attempted = announced.then(|| version.clone());
             (track.since, track.inherited) = (announced.then_some(now), announced);
             if announced || ends {
-                // What is announced may have had the condition until a moment ago, and nobody have read that.
+                // An announced webhook may have had the condition until a moment ago, although nobody has read that.
                 track.linger(now, *in_flight);
             }
             track.tries = kept.map_or(0, |kept| kept.tries).min(MOST_TRIES);

@@ -236,7 +236,7 @@ pub fn leader_lease(
     fights: &BTreeMap<String, KeptFights>,
 ) -> Value {
     let mut status = status.to_vec();
-    // What ends is written twice.
+    // An ending webhook is written twice.
     let room = MOST_STATUS.saturating_sub(text(&announcement.ending).len());
     while !status.is_empty() && text(&status).len() > room {
         status.truncate(status.len() / 2);

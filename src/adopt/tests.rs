@@ -215,7 +215,7 @@ fn what_is_taken_and_given_back_while_a_replica_is_paused_is_called_by_that_at_o
             world.happens(Event::Want(false));
             (0..5 * SECOND).for_each(|_| world.go_on());
             let other = usize::from(world.holder.starts_with("r0"));
-            // Nobody waits for it after 30 s.
+            // The leader does not wait for it after 30 s.
             world.happens(Event::Pause(other, 60 * SECOND));
             (0..31 * SECOND).for_each(|_| world.go_on());
             world.happens(Event::Want(true));
