@@ -13,11 +13,14 @@ use std::{
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::{Announcement, Reason, Unserved, WebhookKey, WebhookStanding, unserved::CountedOn};
+use super::{Announcement, Reason, UNHEARD_FOR, Unserved, WebhookKey, WebhookStanding, unserved::CountedOn};
 
 /// Time for which a webhook is still called after the last read that found a reason to call it, and after the first one
 /// that found that it has lost the condition: so long every apiserver has to observe that it calls the webhook again.
 pub const GRACE: Duration = Duration::from_secs(2);
+/// Longest time between two reads of a replica that goes on from the former one; after a longer one it does as if it
+/// started. The leader waits for it for longer.
+pub const RESUMES: Duration = Duration::from_secs(5);
 
 /// A webhook that was read, and whether it can be served whole.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,11 +85,10 @@ struct Entry {
     at_once: bool,
     /// The resourceVersion at the last read that found a lasting reason.
     version: Option<String>,
-    /// It carried the condition at the last read.
-    carried: bool,
-    /// Called until then, if it carried the condition before its object last changed while there was such a reason.
-    dropped: Duration,
-    /// This replica began with it, and never saw the condition on it: the leader knows how long it is to be called.
+    /// Longest time, at the last read, from an apiserver's look at its conditions to our review of the same request.
+    in_flight: Duration,
+    /// This replica began with it, or has not read for too long, and has not seen the condition on it since: the leader
+    /// knows how long it is to be called.
     newcomer: bool,
 }
 
@@ -105,8 +107,10 @@ pub struct Asking {
     entries: BTreeMap<WebhookKey, Entry>,
     /// Webhooks of which this replica never knew a state that it could serve, and that an apiserver may count on us for.
     counted_on: CountedOn,
-    /// Time of the first read.
-    first: Option<Duration>,
+    /// Time of the first read, or of the first one after too long a time without any.
+    first: Duration,
+    /// Start of the last read, and whether the leader may not have waited for this replica at that time.
+    last: Option<(Duration, bool)>,
 }
 
 impl SeenWebhook {
@@ -142,7 +146,7 @@ impl Asking {
     ) -> Vec<Asked> {
         let mut asked = Vec::new();
         let (mut there, mut configurations) = (BTreeSet::new(), BTreeSet::new());
-        let first = *self.first.get_or_insert(now);
+        let starts = self.starts(now, unheard);
         self.counted_on.begin(now);
         for SeenWebhook { standing, unservable, in_flight, .. } in seen {
             let key = &standing.key;
@@ -153,19 +157,18 @@ impl Asking {
                 (false, true) => Some(Cause::Announced),
                 (false, false) => None,
             };
-            let is_ending = announcement.ending.contains(&standing.id);
             let mut known = self.entries.get_mut(key);
             if let Some(known) = &mut known {
                 let changed = known.version.as_ref().is_some_and(|version| *version != standing.version);
                 if changed && !standing.carries {
-                    known.dropped = now + GRACE + *in_flight;
-                }
-                if std::mem::replace(&mut known.carried, standing.carries) || is_ending {
-                    known.until = known.until.max(known.dropped);
+                    // It may have had the condition in between.
+                    known.until = known.until.max(now + GRACE + known.in_flight.max(*in_flight));
                 }
                 known.version = reason.map(|_| standing.version.clone());
+                known.in_flight = *in_flight;
             }
-            let ends = is_ending && known.as_ref().map_or(now == first, |known| known.newcomer);
+            let is_new = known.as_ref().map_or(starts, |known| known.newcomer);
+            let ends = is_new && announcement.ending.contains(&standing.id);
             let cause = match (&known, reason) {
                 (_, Some(cause)) => cause,
                 (Some(known), None) if ends || now < known.until => Cause::Grace,
@@ -180,7 +183,7 @@ impl Asking {
                 // Nothing of it was ever served; the leader gives it back, or we do as we start.
                 (None, Some(why)) => {
                     // It carried the condition just before the first read, perhaps.
-                    let until = if standing.carries { now } else { first };
+                    let until = if standing.carries { now } else { self.first };
                     let (key, uid, reason) = (key.clone(), standing.uid.clone(), why.clone());
                     let unserved = Unserved { key, uid, reason, carries: standing.carries };
                     self.counted_on.record(unserved, until + GRACE + *in_flight);
@@ -194,9 +197,8 @@ impl Asking {
                         last: standing.entry.clone(),
                         at_once: false,
                         version: reason.map(|_| standing.version.clone()),
-                        carried: standing.carries,
-                        dropped: now,
-                        newcomer: now == first,
+                        in_flight: *in_flight,
+                        newcomer: starts,
                     })
                 }
             };
@@ -213,13 +215,33 @@ impl Asking {
         }
         // A webhook that is gone with its configuration is called by no apiserver either.
         self.entries.retain(|key, entry| {
+            if there.contains(key) {
+                return true;
+            }
+            if entry.version.take().is_some() {
+                entry.until = entry.until.max(now + GRACE + entry.in_flight);
+            }
             let lingers = now < entry.until && configurations.contains(&(key.hook_type, key.configuration.as_str()));
-            if lingers && !there.contains(key) {
+            if lingers {
                 asked.push(entry.asked(key, Cause::Grace));
             }
-            lingers || there.contains(key)
+            lingers
         });
         asked
+    }
+
+    /// Does this replica start, or has it not read for so long that a webhook may have been taken and given back
+    /// meanwhile? Then it calls what ends, as one that starts does.
+    fn starts(&mut self, now: Duration, unheard: bool) -> bool {
+        let starts = self.last.replace((now, unheard)).is_none_or(|(at, was_unheard)| {
+            let longest = if unheard || was_unheard { UNHEARD_FOR } else { RESUMES };
+            now.saturating_sub(at) > longest
+        });
+        if starts {
+            self.first = now;
+            self.entries.values_mut().for_each(|entry| entry.newcomer = true);
+        }
+        starts
     }
 
     /// Webhooks that no apiserver calls, or may not call yet at `now`, and that this replica cannot call.
@@ -229,171 +251,4 @@ impl Asking {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::{adopt::standings, model::HookType};
-
-    fn seen(name: &str, carries: bool, state: u32) -> SeenWebhook {
-        let mut entry = json!({"name": name, "timeoutSeconds": state});
-        if carries {
-            entry["matchConditions"] = json!([{"name": "gatepost.dev/served", "expression": "false"}]);
-        }
-        let object = json!({"metadata": {"name": "c", "uid": "u"}, "webhooks": [entry]});
-        let standing = standings(HookType::Validating, &object).remove(0);
-        SeenWebhook::sound(standing)
-    }
-
-    fn announced() -> Announcement {
-        Announcement { epoch: 1, ids: [seen("w", false, 1).standing.id].into(), ending: BTreeSet::new() }
-    }
-
-    fn ending() -> Announcement {
-        Announcement { epoch: 2, ids: BTreeSet::new(), ending: announced().ids }
-    }
-
-    fn told(asked: &[Asked]) -> Vec<(Cause, u64, bool)> {
-        asked.iter().map(|it| (it.cause, it.entry["timeoutSeconds"].as_u64().unwrap(), it.at_once)).collect()
-    }
-
-    const fn at(milliseconds: u64) -> Duration {
-        Duration::from_millis(milliseconds)
-    }
-
-    #[test]
-    fn what_carries_the_condition_is_called_and_for_a_while_after() {
-        let (mut asking, none) = (Asking::default(), Announcement::default());
-        assert_eq!(told(&asking.step(at(0), &[seen("w", false, 1)], &none, false)), []);
-        assert_eq!(told(&asking.step(at(1000), &[seen("w", true, 1)], &none, false)), [(Cause::Carries, 1, true)]);
-        assert_eq!(told(&asking.step(at(2000), &[seen("w", false, 2)], &none, false)), [(Cause::Grace, 2, true)]);
-        assert_eq!(told(&asking.step(at(2999), &[seen("w", false, 2)], &none, false)), [(Cause::Grace, 2, true)]);
-        assert_eq!(told(&asking.step(at(3000), &[seen("w", false, 2)], &none, false)), []);
-    }
-
-    fn of_version(version: &str, carries: bool) -> SeenWebhook {
-        let mut seen = SeenWebhook { in_flight: at(3000), ..seen("w", carries, 1) };
-        seen.standing.version = version.to_owned();
-        seen
-    }
-
-    #[test]
-    fn what_has_lost_the_condition_is_called_for_as_long_from_the_read_that_found_it() {
-        let (mut asking, ends) = (Asking::default(), ending());
-        let mut causes = |milliseconds, seen: SeenWebhook, announcement: &Announcement| {
-            let asked = asking.step(at(milliseconds), &[seen], announcement, false);
-            asked.first().map(|asked| asked.cause)
-        };
-        assert_eq!(causes(0, of_version("1", true), &announced()), Some(Cause::Carries));
-        assert_eq!(causes(1000, of_version("2", false), &announced()), Some(Cause::Announced));
-        assert_eq!(causes(2000, of_version("2", false), &ends), Some(Cause::Grace));
-        assert_eq!(causes(3000, of_version("3", false), &ends), Some(Cause::Grace));
-        assert_eq!(causes(5999, of_version("4", false), &ends), Some(Cause::Grace));
-        assert_eq!(causes(6000, of_version("4", false), &ends), None, "changes meanwhile make no difference");
-        assert_eq!(causes(6001, of_version("4", false), &ends), None, "nor that it ends");
-        // Its owner drops the condition before this replica has read it.
-        assert_eq!(causes(10_000, of_version("5", false), &announced()), Some(Cause::Announced));
-        assert_eq!(causes(11_000, of_version("7", false), &ends), Some(Cause::Grace));
-        assert_eq!(causes(15_999, of_version("7", false), &ends), Some(Cause::Grace));
-        assert_eq!(causes(16_000, of_version("7", false), &ends), None);
-    }
-
-    #[test]
-    fn what_ends_is_called_at_once_by_a_replica_that_starts() {
-        let (mut asking, none) = (Asking::default(), Announcement::default());
-        let mut step = |milliseconds, announcement: &Announcement| {
-            told(&asking.step(at(milliseconds), &[of_version("1", false)], announcement, false))
-        };
-        let called = [(Cause::Grace, 1, true)];
-        assert_eq!(step(0, &ending()), called);
-        assert_eq!(step(3000, &ending()), called, "as long as it is announced");
-        assert_eq!((step(4999, &none).len(), step(5000, &none).len()), (1, 0));
-        assert_eq!(step(6000, &ending()), [], "it does not start any more");
-    }
-
-    #[test]
-    fn what_is_announced_is_called_before_the_apiserver_stops() {
-        let (mut asking, none) = (Asking::default(), Announcement::default());
-        let announced = announced();
-        asking.step(at(0), &[], &none, false);
-        assert_eq!(
-            told(&asking.step(at(1), &[seen("w", false, 1)], &announced, false)),
-            [(Cause::Announced, 1, false)]
-        );
-        assert_eq!(told(&asking.step(at(2), &[seen("w", true, 1)], &announced, false)), [(Cause::Carries, 1, true)]);
-        assert_eq!(told(&asking.step(at(3), &[], &announced, false)), [], "deleted");
-    }
-
-    #[test]
-    fn what_cannot_be_served_any_more_is_called_as_it_could() {
-        let (mut asking, none) = (Asking::default(), Announcement::default());
-        let broken = |carries, state| SeenWebhook { unservable: Some(Reason::TooMany), ..seen("w", carries, state) };
-        assert_eq!(told(&asking.step(at(0), &[broken(true, 1)], &none, false)), [], "it never could");
-        assert_eq!(told(&asking.step(at(1), &[seen("w", true, 2)], &none, false)), [(Cause::Carries, 2, true)]);
-        assert_eq!(told(&asking.step(at(2), &[broken(true, 3)], &none, false)), [(Cause::Carries, 2, true)]);
-        assert_eq!(told(&asking.step(at(1500), &[broken(false, 3)], &none, false)), [(Cause::Grace, 2, true)]);
-    }
-
-    #[test]
-    fn what_carries_it_waits_for_no_probe_nor_does_what_is_announced_to_the_unheard() {
-        let (mut asking, none) = (Asking::default(), Announcement::default());
-        let announced = announced();
-        assert_eq!(told(&asking.step(at(0), &[seen("w", true, 1)], &none, false)), [(Cause::Carries, 1, true)]);
-        let mut asking = Asking::default();
-        let step = asking.step(at(0), &[seen("w", false, 1)], &announced, true);
-        assert_eq!(told(&step), [(Cause::Announced, 1, true)]);
-        assert_eq!(told(&asking.step(at(1), &[seen("w", false, 1)], &announced, false)), [(Cause::Announced, 1, true)]);
-    }
-
-    #[test]
-    fn what_its_owner_renames_is_called_until_every_apiserver_has_heard() {
-        let (mut asking, none) = (Asking::default(), Announcement::default());
-        let slow = |name: &str, carries| SeenWebhook { in_flight: at(3000), ..seen(name, carries, 1) };
-        let mut names = |now, seen: &[SeenWebhook]| {
-            let asked = asking.step(at(now), seen, &none, false);
-            asked.iter().map(|it| (it.key.webhook.clone(), it.cause)).collect::<Vec<_>>()
-        };
-        let gone = || vec![("w".to_owned(), Cause::Grace)];
-        assert_eq!(names(0, &[slow("w", true)]).len(), 1);
-        assert_eq!(names(1000, &[slow("other", false)]), gone());
-        assert_eq!(names(4999, &[slow("other", false)]), gone());
-        assert_eq!(names(5000, &[slow("other", false)]), [], "in time");
-        assert_eq!(names(6000, &[slow("w", true)]).len(), 1);
-        assert_eq!(names(7000, &[]), [], "its configuration is gone");
-    }
-
-    #[test]
-    fn what_could_never_be_served_is_told_until_every_apiserver_calls_it() {
-        let (mut asking, none) = (Asking::default(), Announcement::default());
-        let broken = |carries, state| SeenWebhook { unservable: Some(Reason::TooMany), ..seen("w", carries, state) };
-        let told = |asking: &Asking, now| asking.unserved(at(now)).first().map(|unserved| unserved.carries);
-        let mut unserved = |now, seen: SeenWebhook| {
-            asking.step(at(now), &[seen], &none, false);
-            told(&asking, now)
-        };
-        assert_eq!(unserved(0, broken(false, 1)), None);
-        assert_eq!(unserved(1000, broken(true, 1)), Some(true));
-        assert_eq!(unserved(2000, broken(false, 1)), Some(false));
-        assert_eq!(unserved(2999, broken(false, 1)), Some(false));
-        assert_eq!(unserved(3000, broken(false, 1)), None);
-        assert_eq!(unserved(4000, broken(true, 1)), Some(true));
-        assert_eq!(unserved(4001, seen("w", true, 2)), None, "it is called from now on");
-        assert_eq!(unserved(5000, broken(true, 3)), None, "its last good state is called");
-        let (mut asking, announced) = (Asking::default(), announced());
-        let mut unserved = |now| {
-            asking.step(at(now), &[broken(false, 1)], &announced, false);
-            told(&asking, now)
-        };
-        let expected = (Some(false), Some(false), None);
-        assert_eq!((unserved(0), unserved(1999), unserved(2000)), expected, "another gave it back");
-    }
-
-    #[test]
-    fn what_an_apiserver_may_hold_back_is_called_for_as_long() {
-        let (mut asking, none) = (Asking::default(), Announcement::default());
-        let slow = |carries| SeenWebhook { in_flight: at(10_000), ..seen("w", carries, 1) };
-        asking.step(at(0), &[slow(true)], &none, false);
-        assert_eq!(told(&asking.step(at(11_999), &[slow(false)], &none, false)), [(Cause::Grace, 1, true)]);
-        assert_eq!(told(&asking.step(at(12_000), &[slow(false)], &none, false)), []);
-    }
-}
+mod tests;

@@ -17,8 +17,8 @@ const PAUSE: Duration = Duration::from_secs(5 * 60);
 /// The longest pause.
 const LONGEST: Duration = Duration::from_secs(4 * 3600);
 
-/// Fights and announcements in vain as one leader hands them to the next, whose clock is another: times are seconds
-/// from then.
+/// Fights, announcements in vain and writes in vain as one leader hands them to the next, whose clock is another: times
+/// are seconds from then.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct KeptFights {
@@ -40,6 +40,12 @@ pub struct KeptFights {
     /// Rest of the pause after the last of them.
     #[serde(rename = "p")]
     pub(super) pause: u64,
+    /// Writes of the condition in a row that nobody saw happen.
+    #[serde(rename = "t")]
+    pub(super) tries: u32,
+    /// The pause is one after writes of the condition that were refused, or came too late.
+    #[serde(rename = "u")]
+    pub(super) refused: bool,
 }
 
 /// Drops of our condition from one webhook, and the pauses that they cause.
@@ -54,10 +60,10 @@ pub struct Fights {
 }
 
 impl KeptFights {
-    /// Drops and announcements in vain that are forgotten without them.
-    pub fn weight(&self) -> usize {
-        let earlier = self.lost_by.saturating_add(self.vain);
-        self.drops.len().saturating_add(usize::try_from(earlier).unwrap_or(usize::MAX))
+    /// Drops that are forgotten without them, and then announcements and writes in vain: those hardly annoy an owner.
+    pub fn weight(&self) -> (usize, u32, u32) {
+        let earlier = usize::try_from(self.lost_by).unwrap_or(usize::MAX);
+        (self.drops.len().saturating_add(earlier), self.vain, self.tries)
     }
 }
 

@@ -170,7 +170,8 @@ impl Lead {
             there.map(|(_, seen)| seen.standing.id.clone()).collect()
         };
         let (ids, ending) = (of(&is_announced), of(&ends));
-        let epoch = before.epoch + u64::from(ids != before.ids || ending != before.ending);
+        // Any number may be written there by somebody who may write the lease; no claim counts under the one before it.
+        let epoch = before.epoch.wrapping_add(u64::from(ids != before.ids || ending != before.ending));
         let guards = self.guards.step(now, turn.registered, seen, announces);
         self.since.retain(|id, _| ids.contains(id));
         for id in &ids {
@@ -281,7 +282,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::adopt::{CONDITION, EXPRESSION, standings};
+    use crate::adopt::{CONDITION, EXPRESSION, LEADER, leader_lease, standings};
 
     /// One that carries our condition with an expression that does not fit its rules, and these annotations.
     fn outdated(annotations: serde_json::Value) -> SeenWebhook {
@@ -309,6 +310,19 @@ mod tests {
         assert_eq!(written(&mut lead, 1, &seen), []);
         assert_eq!(written(&mut lead, 59, &seen), []);
         assert_eq!(written(&mut lead, 60, &seen).len(), 1);
+    }
+
+    #[test]
+    fn the_greatest_epoch_is_followed_by_another() {
+        let (mut lead, seen) = (Lead::default(), outdated(json!({})));
+        let before = Announcement { epoch: u64::MAX, ..Announcement::default() };
+        let mut lease = leader_lease("1", "a/1", "t", &before, &[], &BTreeMap::new());
+        lease["metadata"]["name"] = LEADER.into();
+        let (leases, seen) = ([Lease::of(&lease).unwrap()], [seen]);
+        let now = Duration::ZERO;
+        let (leases, seen) = (leases.as_slice(), seen.as_slice());
+        let turn = Turn { now, leases, seen, registered: &[], receivers: &[], unsupported: None, held: true };
+        assert_eq!(lead.plan(turn).announcement.epoch, 0);
     }
 
     #[test]

@@ -126,16 +126,25 @@ impl Leader {
             let track = self.tracks.entry(key.clone()).or_default();
             track.attempted = announced.then(|| version.clone());
             (track.since, track.inherited) = (announced.then_some(now), announced);
-            track.lingers = if ends { now + LINGERS + *in_flight } else { Duration::ZERO };
+            if announced || ends {
+                // An announced webhook may have had the condition until a moment ago, although nobody has read that.
+                track.linger(now, *in_flight);
+            }
+            track.tries = kept.map_or(0, |kept| kept.tries).min(MOST_TRIES);
             track.fights = kept.map(|kept| Fights::from_kept(kept, now)).unwrap_or_default();
             if let Some(kept) = kept.filter(|kept| kept.vain > 0 || kept.pause > 0) {
                 let pause = Duration::from_secs(kept.pause).min(LONGEST_REST);
-                (track.vain, track.rest) = (kept.vain, Some((now + pause, Reason::NotCalled(Vec::new()))));
+                let reason = match kept.refused {
+                    true => Reason::Refused("the replica that wrote before could not write it".to_owned()),
+                    false => Reason::NotCalled(Vec::new()),
+                };
+                (track.vain, track.rest) = (kept.vain, Some((now + pause, reason)));
             }
         }
     }
 
-    /// Fights and announcements in vain to hand over, by the webhooks' ids; of too many, those with the most.
+    /// Fights, announcements in vain and writes in vain to hand over, by the webhooks' ids; of too many, those with the
+    /// most fights.
     pub fn kept(&self, now: Duration) -> BTreeMap<String, KeptFights> {
         let kept = |(key, track): (&WebhookKey, &Track)| Some((track.kept(now)?, key.id()));
         let mut all: Vec<_> = self.tracks.iter().filter_map(kept).collect();
@@ -162,7 +171,7 @@ impl Leader {
     pub fn landed(&mut self, key: &WebhookKey, now: Duration) {
         let track = self.tracks.entry(key.clone()).or_default();
         (track.held, track.landed, track.tries, track.vain) = (true, Some(now), 0, 0);
-        (track.since, track.attempted) = (None, None);
+        (track.since, track.inherited, track.attempted) = (None, false, None);
     }
 
     /// Is the webhook announced as ending while it is left to the apiserver?
@@ -189,7 +198,8 @@ impl Leader {
         }
         if standing.carries {
             (track.since, track.attempted, track.landed, track.tries) = (None, None, None, 0);
-            track.lingers = now + LINGERS + facts.seen.in_flight;
+            track.inherited = false;
+            track.linger(now, facts.seen.in_flight);
             if let Some(reason) = against {
                 (track.held, track.silent) = (false, None);
                 return Decision::GiveBack(reason);
@@ -217,7 +227,7 @@ impl Leader {
         }
         track.landed = None;
         if std::mem::take(&mut track.held) {
-            track.lingers = now + LINGERS + facts.seen.in_flight;
+            track.linger(now, facts.seen.in_flight);
             // A replica that starts cannot call a webhook that it has given back: that is announced anew, and its owner
             // has done nothing.
             if !standing.given_back {
@@ -229,10 +239,13 @@ impl Leader {
         }
         if against == Some(Reason::Released) {
             // An operator who releases it and then wants it again has dealt with its owner.
-            track.fights = Fights::default();
+            (track.fights, track.vain, track.rest, track.tries) = (Fights::default(), 0, None, 0);
         }
-        // A write to the object as it was then fails now.
-        track.attempted.take_if(|version| *version != standing.version);
+        // A write to the object as it was then fails now. It may have happened, too, and its owner have replaced the
+        // object before anybody read that.
+        if track.attempted.take_if(|version| *version != standing.version).is_some() {
+            track.linger(now, facts.seen.in_flight);
+        }
         let reason = against
             .or_else(|| unsupported.map(|version| Reason::NoConditions(version.to_owned())))
             .or_else(|| facts.missing.map(|(what, _)| Reason::ReplicaMissing(what.to_owned())))
@@ -287,18 +300,25 @@ impl Track {
         self.rest = Some((now + rest, reason));
     }
 
-    /// State for the next leader: fights, and announcements in vain since it was last taken.
+    /// Has it announced as ending for as long as an apiserver may go by the condition.
+    fn linger(&mut self, now: Duration, in_flight: Duration) {
+        self.lingers = self.lingers.max(now + LINGERS + in_flight);
+    }
+
+    /// State for the next leader: fights, announcements in vain since it was last taken, and writes in vain.
     fn kept(&self, now: Duration) -> Option<KeptFights> {
         let fights = self.fights.kept(now);
         let is_remembered = |until: Duration| now < until || self.vain > 0 && now <= until + LONGEST_REST;
-        match &self.rest {
-            Some((until, Reason::NotCalled(_))) if is_remembered(*until) => {
+        let (vain, pause, refused) = match &self.rest {
+            Some((until, reason @ (Reason::NotCalled(_) | Reason::Refused(_)))) if is_remembered(*until) => {
                 let pause = until.saturating_sub(now).as_millis().div_ceil(1000);
                 let pause = u64::try_from(pause).unwrap_or(u64::MAX);
-                Some(KeptFights { vain: self.vain, pause, ..fights.unwrap_or_default() })
+                (self.vain, pause, matches!(reason, Reason::Refused(_)))
             }
-            _ => fights,
-        }
+            _ if self.tries > 0 => (0, 0, false),
+            _ => return fights,
+        };
+        Some(KeptFights { vain, pause, refused, tries: self.tries, ..fights.unwrap_or_default() })
     }
 
     fn left(&mut self, reason: Reason) -> Decision {

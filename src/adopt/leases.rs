@@ -33,7 +33,7 @@ const FIGHTS: &str = "gatepost.dev/fights";
 
 /// Webhooks that replicas are to call, whether they carry the condition yet or not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(from = "WrittenAnnouncement", into = "WrittenAnnouncement")]
 pub struct Announcement {
     /// Counts every change.
     pub epoch: u64,
@@ -41,8 +41,31 @@ pub struct Announcement {
     pub ids: BTreeSet<String>,
     /// Ids of others that carried the condition a moment ago: a replica that starts calls them, too. Another goes on
     /// for [`GRACE`](super::GRACE).
-    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub ending: BTreeSet<String>,
+}
+
+/// Announcement in a lease. Replicas of a former version know `ids` alone: what ends is among these, so that they go on
+/// calling it.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct WrittenAnnouncement {
+    epoch: u64,
+    ids: BTreeSet<String>,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    ending: BTreeSet<String>,
+}
+
+impl From<WrittenAnnouncement> for Announcement {
+    fn from(WrittenAnnouncement { epoch, mut ids, ending }: WrittenAnnouncement) -> Self {
+        ids.retain(|id| !ending.contains(id));
+        Self { epoch, ids, ending }
+    }
+}
+
+impl From<Announcement> for WrittenAnnouncement {
+    fn from(Announcement { epoch, ids, ending }: Announcement) -> Self {
+        Self { epoch, ids: ids.union(&ending).cloned().collect(), ending }
+    }
 }
 
 /// Webhooks that one replica calls for a reason that lasts.
@@ -213,7 +236,9 @@ pub fn leader_lease(
     fights: &BTreeMap<String, KeptFights>,
 ) -> Value {
     let mut status = status.to_vec();
-    while text(&status).len() > MOST_STATUS {
+    // An ending webhook is written twice.
+    let room = MOST_STATUS.saturating_sub(text(&announcement.ending).len());
+    while !status.is_empty() && text(&status).len() > room {
         status.truncate(status.len() / 2);
     }
     let annotations = json!({ANNOUNCED: text(announcement), STATUS: text(&status), FIGHTS: text(fights)});
@@ -263,20 +288,36 @@ mod tests {
     #[test]
     fn a_status_is_cut_to_what_an_object_can_hold() {
         let long = vec![["w".repeat(250), "left".to_owned(), "x".repeat(400)]; 4096];
-        let all =
-            |part| (0..MOST_WEBHOOKS).filter(move |number| number % 2 == part).map(|number| format!("{number:016}"));
-        let announcement = Announcement { epoch: 1, ids: all(0).collect(), ending: all(1).collect() };
+        let all: BTreeSet<_> = (0..MOST_WEBHOOKS).map(|number| format!("{number:016}")).collect();
         let mut fights = Fights::default();
         (0..12).for_each(|drop| fights.dropped(Duration::from_secs(drop * 299), Duration::ZERO));
         let mut kept = fights.kept(Duration::from_secs(3400)).unwrap();
         (kept.vain, kept.pause) = (8, 3600);
-        assert_eq!(kept.weight(), 20);
+        assert_eq!(kept.weight(), (12, 8, 0));
         let fights: BTreeMap<_, _> = (0..MOST_FIGHTS).map(|number| (format!("{number:016}"), kept.clone())).collect();
-        let lease = leader_lease("9", "a/1", "t", &announcement, &long, &fights);
-        let annotations = lease["metadata"]["annotations"].as_object().unwrap();
-        let size: usize = annotations.values().map(|value| value.as_str().unwrap().len()).sum();
-        // Requests by command have another 64 KiB.
-        assert!(size < 190 << 10, "{size}");
+        let announcements = [
+            Announcement { epoch: 1, ids: all.clone(), ending: BTreeSet::new() },
+            Announcement { epoch: 1, ids: BTreeSet::new(), ending: all },
+        ];
+        for announcement in announcements {
+            let lease = leader_lease("9", "a/1", "t", &announcement, &long, &fights);
+            let annotations = lease["metadata"]["annotations"].as_object().unwrap();
+            let size: usize = annotations.values().map(|value| value.as_str().unwrap().len()).sum();
+            // Requests by command have another 64 KiB.
+            assert!(size < 190 << 10, "{size}");
+        }
+    }
+
+    #[test]
+    fn what_ends_is_announced_to_replicas_that_do_not_know_of_that() {
+        let ids = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<BTreeSet<_>>();
+        let announcement = Announcement { epoch: 2, ids: ids(&["a"]), ending: ids(&["b"]) };
+        let written = text(&announcement);
+        assert_eq!(written, r#"{"epoch":2,"ids":["a","b"],"ending":["b"]}"#);
+        assert_eq!(serde_json::from_str::<Announcement>(&written).unwrap(), announcement);
+        let former = serde_json::from_str::<Announcement>(r#"{"epoch":2,"ids":["a","b"]}"#).unwrap();
+        assert_eq!(former, Announcement { epoch: 2, ids: ids(&["a", "b"]), ending: BTreeSet::new() });
+        assert_eq!(text(&former), r#"{"epoch":2,"ids":["a","b"]}"#);
     }
 
     #[test]

@@ -34,7 +34,7 @@ mod standing;
 mod unserved;
 
 pub use self::{
-    asking::{Asked, Asking, Cause, GRACE, SeenWebhook},
+    asking::{Asked, Asking, Cause, GRACE, RESUMES, SeenWebhook},
     decision::Decision,
     fights::{Fights, KeptFights},
     follower::{Followed, Follower, UNHEARD_FOR},

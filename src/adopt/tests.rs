@@ -14,7 +14,7 @@ proptest! {
     #[test]
     fn somebody_calls_a_webhook_at_every_moment(
         delays in (0..10_u32, 0..40_u32, 0..8_u32),
-        in_flight in prop_oneof![Just(0_u32), 0..80_u32],
+        in_flight in prop_oneof![3 => Just(0_u32), 3 => 0..80_u32, 2 => 80..=600_u32, 1 => Just(6000_u32)],
         events in vec((event(), 1..60_u32), 0..40),
     ) {
         let mut world = World::new(delays);
@@ -28,12 +28,12 @@ proptest! {
         }
         // Once nothing happens any more, one of both calls it; but while it is announced in vain now and then.
         let mut once = 0;
-        for _ in 0..80 * SECOND {
+        // A fight lasts as long as requests may be held back, which is a minute at most.
+        for _ in 0..80 * SECOND + 6 * in_flight.min(600) {
             world.go_on();
             once += u32::from(world.twice == 0);
         }
-        // A fight lasts as long as requests may be held back.
-        let least = if in_flight == 0 { 40 } else { 10 };
+        let least = match in_flight { 0 => 40, 1..=600 => 10, _ => 0 };
         prop_assert!(once >= least * SECOND, "once for {once} steps");
     }
 }
@@ -179,5 +179,56 @@ fn the_next_leader_ends_what_the_former_one_has_begun() {
             longest = longest.max(world.longest);
         }
     }
-    assert!(longest < 14 * SECOND, "{longest} steps");
+    assert!(longest < 15 * SECOND, "{longest} steps");
+}
+
+/// The condition of a leader that dies comes and goes before anybody reads it; a slow apiserver goes by it for a while.
+#[test]
+fn what_was_taken_and_dropped_unseen_is_called_for_as_long_as_requests_are_held_back() {
+    for (slow, lag) in (1..8).flat_map(|slow| [0, 5, 9].map(|lag| (slow, lag))) {
+        for restart in [3, 80, 120] {
+            let mut world = World::new((lag, 1, slow));
+            world.in_flight = 20 * SECOND;
+            for _ in 0..30 * SECOND {
+                if !world.carries_now() {
+                    world.go_on();
+                }
+            }
+            assert!(world.carries_now(), "taken");
+            let leader = usize::from(world.holder.starts_with("r1"));
+            world.happens(Event::Kill(leader, restart));
+            world.go_on();
+            world.happens(Event::Replace);
+            world.happens(Event::Want(false));
+            (0..90 * SECOND).for_each(|_| world.go_on());
+            assert!(!world.carries_now() && world.twice == 0, "left in the end");
+        }
+    }
+}
+
+#[test]
+fn what_is_taken_and_given_back_while_a_replica_is_paused_is_called_by_that_at_once() {
+    for lag in [0, 5, 9] {
+        for steps in 0..40 {
+            let mut world = World::new((lag, 1, 1));
+            world.in_flight = 5 * SECOND;
+            world.happens(Event::Want(false));
+            (0..5 * SECOND).for_each(|_| world.go_on());
+            let other = usize::from(world.holder.starts_with("r0"));
+            // The leader does not wait for it after 30 s.
+            world.happens(Event::Pause(other, 60 * SECOND));
+            (0..31 * SECOND).for_each(|_| world.go_on());
+            world.happens(Event::Want(true));
+            for _ in 0..8 * SECOND {
+                if !world.carries_now() {
+                    world.go_on();
+                }
+            }
+            assert!(world.carries_now(), "taken");
+            world.happens(Event::Want(false));
+            world.happens(Event::Pause(other, steps));
+            (0..20 * SECOND).for_each(|_| world.go_on());
+            assert!(!world.carries_now() && world.twice == 0, "given back");
+        }
+    }
 }

@@ -40,7 +40,7 @@ pub use self::{
 };
 use crate::{
     adopt::{
-        Claims, Decision, LEADER, LEADS, Lead, Lease, Plan, Reason, SeenWebhook, Turn, UNHEARD_FOR, Unserved,
+        Claims, Decision, LEADER, LEADS, Lead, Lease, Plan, RESUMES, Reason, SeenWebhook, Turn, UNHEARD_FOR, Unserved,
         WebhookKey, Write, leader_lease, lease_name,
     },
     clock::{Moment, slept},
@@ -56,10 +56,14 @@ const SETTLES: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Interval at which this replica's lease is renewed.
 const RENEW: Duration = Duration::from_secs(5);
-/// Time after a renewal of the leader's lease within which objects are written: half of what that lease lasts. A write that
-/// takes longer than the rest names the state that was read.
+/// Time after a renewal of the leader's lease within which writes of objects begin: half of what that lease lasts.
 const WRITES_WITHIN: Duration = Duration::from_secs(3);
+/// Time after a renewal within which they end, answered or not, so that the lease is renewed again in time.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(4);
 const _: () = assert!(2 * WRITES_WITHIN.as_secs() <= LEADS.as_secs());
+const _: () = assert!(WRITTEN_WITHIN.as_secs() + 2 <= LEADS.as_secs());
+// A replica that does not trust what it has read any more begins anew.
+const _: () = assert!(RESUMES.as_secs() <= STALE_AFTER.as_secs());
 /// Interval at which the apiserver's version is read.
 const VERSION_EVERY: Duration = Duration::from_secs(600);
 /// Most leases of dead replicas that are deleted at one turn.
@@ -192,7 +196,7 @@ impl Adoption {
             self.metrics.adoption().set_left(None);
             return Ok(());
         }
-        Ok(self.lead(&client, (view, &seen), leader).await?)
+        self.lead(&client, (view, &seen), leader).await
     }
 
     /// Webhooks with this replica's objections, and the ids of those whose conditions need an authorizer that it cannot
@@ -221,7 +225,7 @@ impl Adoption {
         client: &KubeClient,
         (view, seen): (&AdoptionView, &[SeenWebhook]),
         leader: &Lease,
-    ) -> Result<(), KubeError> {
+    ) -> Result<(), Failure> {
         let unsupported = self.unsupported(client).await?;
         let held = leader.holder == self.reads.holder;
         let AdoptionView { now, leases, registered, .. } = view;
@@ -238,7 +242,7 @@ impl Adoption {
             Ok(()) => {}
             // Somebody else has written it since: the next read has that.
             Err(KubeError::Unwritten { code: 409, .. }) => return Ok(()),
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         }
         self.lead.announced(*now, Moment::now(slept).since(self.reads.opened));
         if !std::mem::replace(&mut self.leads, true) {
@@ -249,6 +253,20 @@ impl Adoption {
         if !held {
             return Ok(());
         }
+        let left = WRITTEN_WITHIN.saturating_sub(Moment::now(slept).since(renewed));
+        let writing = self.write_due(client, (view, seen), &plan, renewed);
+        let late = || Failure::Unanswered { server: client.server().to_string() };
+        Ok(timeout(left, writing).await.map_err(|_| late())??)
+    }
+
+    /// Writes what is due, after the renewal of the leader's lease that began at `renewed`.
+    async fn write_due(
+        &mut self,
+        client: &KubeClient,
+        (view, seen): (&AdoptionView, &[SeenWebhook]),
+        plan: &Plan,
+        renewed: Moment,
+    ) -> Result<(), KubeError> {
         // Once our lease may have expired, another replica may lead, and what we have read may be stale.
         let in_time = || Moment::now(slept).since(renewed) <= WRITES_WITHIN;
         let mut failure = None;

@@ -1,5 +1,7 @@
 //! Decisions on one webhook, turn by turn.
 
+mod handed_over;
+
 use serde_json::json;
 
 use super::*;
@@ -54,36 +56,6 @@ fn what_a_replica_does_not_call_is_left_after_a_while() {
 }
 
 #[test]
-fn the_next_leader_keeps_the_pause_after_announcements_in_vain() {
-    let (mut leader, at) = (Leader::default(), Duration::from_secs);
-    for second in [0, 6, 21, 27] {
-        turn(&mut leader, second, &seen(false), true, &["b"]);
-    }
-    let kept = leader.kept(at(30));
-    assert_eq!(kept.values().map(|kept| (kept.vain, kept.pause)).collect::<Vec<_>>(), [(2, 27)]);
-    let mut next = Leader::default();
-    let begin = |next: &mut Leader, kept| next.begin(at(1000), &[seen(false)], &Announcement::default(), kept);
-    begin(&mut next, &kept);
-    let left = Decision::Leave(Reason::NotCalled(Vec::new()));
-    assert_eq!(turn(&mut next, 1000, &seen(false), false, &["b"]), left);
-    assert_eq!(turn(&mut next, 1026, &seen(false), false, &["b"]), left);
-    assert_eq!(turn(&mut next, 1027, &seen(false), false, &["b"]), Decision::Announce);
-    assert_ne!(turn(&mut next, 1033, &seen(false), true, &["b"]), Decision::Announce);
-    assert_eq!(next.kept(at(1033)).values().map(|kept| kept.pause).max(), Some(60), "twice as long");
-    let odd: BTreeMap<_, _> = kept
-        .keys()
-        .map(|id| (id.clone(), KeptFights { vain: u32::MAX, pause: u64::MAX, ..KeptFights::default() }))
-        .collect();
-    begin(&mut next, &odd);
-    assert_eq!(turn(&mut next, 4600, &seen(false), false, &["b"]), Decision::Announce, "an hour at most");
-    assert_ne!(turn(&mut next, 4606, &seen(false), true, &["b"]), Decision::Announce);
-    assert_eq!(turn(&mut next, 8300, &seen(false), true, &[]), Decision::Announce);
-    assert_eq!(turn(&mut next, 8302, &seen(false), true, &[]), Decision::Take);
-    assert_eq!(turn(&mut next, 8303, &seen(true), true, &[]), Decision::Keep);
-    assert!(next.kept(at(8303)).is_empty(), "once it was taken");
-}
-
-#[test]
 fn nothing_is_announced_to_a_replica_that_does_not_answer() {
     let (mut leader, seen, stalled) = (Leader::default(), seen(false), ["b".to_owned()]);
     let mut turn = |second, stalled| {
@@ -95,32 +67,6 @@ fn nothing_is_announced_to_a_replica_that_does_not_answer() {
     assert_eq!(turn(0, &stalled), Decision::Leave(Reason::NotCalled(stalled.to_vec())));
     assert_eq!(turn(1, &[]), Decision::Announce, "as soon as it has ended, or answers");
     assert_eq!(turn(2, &stalled), Decision::Announce, "what is announced stays so for a while");
-}
-
-#[test]
-fn what_the_leader_before_has_announced_does_not_wait_for_it() {
-    let (seen, stalled) = (seen(false), ["b".to_owned()]);
-    let before = Announcement { epoch: 1, ids: [seen.standing.id.clone()].into(), ..Announcement::default() };
-    let begun = |in_vain| {
-        let mut leader = Leader::default();
-        leader.begin(Duration::ZERO, std::slice::from_ref(&seen), &before, &BTreeMap::new());
-        let (unconfirmed, silent) = (Vec::new(), Vec::new());
-        let facts =
-            Facts { seen: &seen, announced: true, unconfirmed, silent, stalled: &stalled, in_vain, missing: None };
-        [0, 2].map(|second| leader.turn(Duration::from_secs(second), std::slice::from_ref(&facts), None).remove(0).1)
-    };
-    assert_eq!(begun(false), [Decision::Announce, Decision::Take], "it has said that it calls it");
-    let left = Decision::Fence(Reason::NotCalled(stalled.to_vec()));
-    assert_eq!(begun(true), [left.clone(), left]);
-}
-
-#[test]
-fn what_ended_under_the_leader_before_goes_on_ending() {
-    let (mut leader, seen) = (Leader::default(), SeenWebhook { in_flight: Duration::from_secs(3), ..seen(false) });
-    let before = Announcement { ending: [seen.standing.id.clone()].into(), ..Announcement::default() };
-    leader.begin(Duration::ZERO, std::slice::from_ref(&seen), &before, &BTreeMap::new());
-    let lingers = |milliseconds| leader.lingers(&seen.standing.key, Duration::from_millis(milliseconds));
-    assert_eq!((lingers(4499), lingers(4500)), (true, false));
 }
 
 #[test]
@@ -306,4 +252,31 @@ fn an_apiserver_that_answers_no_write_is_not_asked_for_ever() {
         takes += u32::from(turn(&mut leader, second, &seen(false), true, &[]) == Decision::Take);
     }
     assert_eq!(takes, 3);
+}
+
+#[test]
+fn what_may_have_been_taken_unseen_ends_for_as_long_as_requests_are_held_back() {
+    let (mut leader, at) = (Leader::default(), Duration::from_millis);
+    let slow = SeenWebhook { in_flight: Duration::from_secs(20), ..seen(false) };
+    for (second, decision) in [(0, Decision::Announce), (2, Decision::Take)] {
+        assert_eq!(turn(&mut leader, second, &slow, true, &[]), decision);
+    }
+    // It has no answer; the owner has replaced the object; and now it is wanted no longer.
+    let mut replaced = SeenWebhook { wanted: Err(Reason::Released), ..slow };
+    replaced.standing.version = "9".to_owned();
+    assert_eq!(turn(&mut leader, 3, &replaced, true, &[]), Decision::Leave(Reason::Released));
+    let lingers = |milliseconds| leader.lingers(&replaced.standing.key, at(milliseconds));
+    assert_eq!((lingers(24_499), lingers(24_500)), (true, false));
+}
+
+#[test]
+fn a_release_by_an_operator_ends_a_pause() {
+    let mut leader = Leader::default();
+    assert_eq!(turn(&mut leader, 0, &seen(false), true, &["b"]), Decision::Announce);
+    assert!(matches!(turn(&mut leader, 6, &seen(false), true, &["b"]), Decision::Leave(Reason::NotCalled(_))));
+    let released = SeenWebhook { wanted: Err(Reason::Released), ..seen(false) };
+    assert_eq!(turn(&mut leader, 7, &released, true, &[]), Decision::Leave(Reason::Released));
+    assert_eq!(turn(&mut leader, 8, &seen(false), true, &["b"]), Decision::Announce);
+    assert!(matches!(turn(&mut leader, 14, &seen(false), true, &["b"]), Decision::Leave(Reason::NotCalled(_))));
+    assert_eq!(turn(&mut leader, 29, &seen(false), true, &["b"]), Decision::Announce, "a first pause again");
 }

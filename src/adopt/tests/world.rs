@@ -19,6 +19,8 @@ pub(super) enum Event {
     Replace,
     /// The replica of that number is killed, and started again so many steps later.
     Kill(usize, u32),
+    /// The replica of that number does nothing for so many steps, and goes on then.
+    Pause(usize, u32),
     /// Somebody wants it, or does not.
     Want(bool),
     /// Its entry can be served, or not.
@@ -38,6 +40,7 @@ pub(super) fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         2 => Just(Event::Replace),
         2 => (0..2_usize, 1..300_u32).prop_map(|(replica, steps)| Event::Kill(replica, steps)),
+        1 => (0..2_usize, 1..600_u32).prop_map(|(replica, steps)| Event::Pause(replica, steps)),
         1 => any::<bool>().prop_map(Event::Want),
         1 => any::<bool>().prop_map(Event::Servable),
         1 => (0..600_u32).prop_map(Event::Late),
@@ -67,6 +70,8 @@ struct Replica {
     /// Claims to be written, at the step.
     says: Option<(u32, Claims)>,
     down: Option<u32>,
+    /// It does nothing until this step, and answers no review.
+    paused: u32,
     /// Number of restarts.
     starts: u32,
 }
@@ -196,6 +201,7 @@ impl World {
                 let (down, starts) = (Some(self.step + steps), self.replicas[replica].starts + 1);
                 self.replicas[replica] = Replica { down, starts, ..Replica::default() };
             }
+            Event::Pause(replica, steps) => self.replicas[replica].paused = self.step + steps,
             Event::Want(wanted) => self.wanted = wanted,
             Event::Servable(servable) => {
                 self.servable = servable;
@@ -245,6 +251,9 @@ impl World {
             let starts = self.replicas[index].starts;
             self.replicas[index] = Replica { next: step, starts, ..Replica::default() };
         }
+        if step < self.replicas[index].paused {
+            return;
+        }
         let holder = self.holder(index);
         if let Some((at, claims)) = self.replicas[index].says.clone()
             && step >= at
@@ -289,6 +298,8 @@ impl World {
             }
             replica.gave_up = true;
         }
+        // One that was paused serves at once, whatever it cannot call.
+        replica.gave_up |= replica.paused > 0 && !unserved.is_empty();
         match replica.followed.asked.first() {
             None => (replica.calls, replica.probed) = (false, None),
             Some(asked) if !replica.ready || asked.at_once => replica.calls = true,
@@ -325,7 +336,8 @@ impl World {
         let last = self.carries.len().saturating_sub(1 + self.lag as usize);
         let heard = self.carries[last];
         let held_back = self.carries[last.saturating_sub(self.in_flight as usize)..=last].contains(&true);
-        let serving: Vec<_> = self.replicas.iter().filter(|replica| replica.ready && replica.down.is_none()).collect();
+        let serves = |replica: &&Replica| replica.ready && replica.down.is_none() && replica.paused <= self.step;
+        let serving: Vec<_> = self.replicas.iter().filter(serves).collect();
         if serving.is_empty() {
             return;
         }

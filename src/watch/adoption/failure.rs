@@ -8,7 +8,14 @@ use crate::kube::KubeError;
 #[derive(Debug)]
 pub(super) enum Failure {
     Kube(KubeError),
-    OtherCluster { ours: String, other: String },
+    OtherCluster {
+        ours: String,
+        other: String,
+    },
+    /// A write of an object got no answer.
+    Unanswered {
+        server: String,
+    },
 }
 
 impl From<KubeError> for Failure {
@@ -21,6 +28,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Kube(error) => write!(f, "{error}; {}", error.fix()),
+            Self::Unanswered { server } => write!(f, "no answer from {server}"),
             Self::OtherCluster { ours, other } => write!(
                 f,
                 "--kubeconfig names the cluster {ours}, and --namespaces-from the cluster {other}; name that of the \
