@@ -59,7 +59,7 @@ begin_changing() {
 
 # owners_change CHANGE [FLAGS]: it is made, and has to be in force within the freshness bound; says after how long it was.
 owners_change() {
-  check "adopt: a change of $1 is in force within 5 s" replay change -hooks "$(cat "$work/changing-ends")" "${@:2}" "$1"
+  check "adopt: a change of $1 is in force in time" replay change -hooks "$(cat "$work/changing-ends")" "${@:2}" "$1"
   sed -n 's/^change /        /p' "$work/said" | tee -a "$work/adopt.changes"
 }
 

@@ -25,7 +25,7 @@ func TestAChangeHasToBeInForceInTimeAndToStaySo(t *testing.T) {
 		"failed, and was to":    {[]try{{0, "a"}, {1, "failed: 500"}, {2, "b"}}, true, false},
 		"by nobody as one dies": {[]try{{0, "a"}, {1, ""}, {2, "b"}}, true, true},
 	} {
-		var found tries
+		found := tries{bound: freshness}
 		for _, try := range trial.tries {
 			found.add(moved, time.Duration(try.at*float64(time.Second)), try.said, trial.killed)
 		}
