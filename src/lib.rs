@@ -4,27 +4,23 @@
 //! keeps that true. Layers under one comment are not always in one row.
 #![forbid(unsafe_code)]
 
+// What stands in crates of its own, below `crates/`.
+pub use gatepost_base::{clock, files, memory, offload};
+pub use gatepost_cel as cel;
+pub use gatepost_http2_client::{self as http2, hpack};
+pub use gatepost_json_patch as patch;
+
 // The domain's nouns: review, verdict, hook.
 pub mod model;
 // Bytes to model and back; match conditions; the written form of our kinds; what must act on a new object;
 // configuration to compiled snapshot; JSON Patch; webhooks of others that Gatepost calls in the apiserver's place. All
 // pure, in this order: wire, cel and schema and initialize, snapshot, patch, adopt.
 pub mod adopt;
-pub mod cel;
 pub mod initialize;
-pub mod patch;
 pub mod schema;
 pub mod snapshot;
 pub mod wire;
-// Header compression; a client's side of HTTP/2, without sockets. Pure.
-pub mod hpack;
-pub mod http2;
-// Reads of this machine's files while reviews are served.
-pub mod files;
-// Time, also while the machine sleeps; the memory budget; work too long for a worker; key pairs; metrics and audit.
-pub mod clock;
-pub mod memory;
-pub mod offload;
+// Key pairs; metrics and audit.
 pub mod telemetry;
 pub mod tls;
 // Clients of Gatepost, for initializers' processes; of an etcd cluster, and of a Kubernetes apiserver.

@@ -2,6 +2,7 @@
 //! moment, writes that come late, an owner who replaces the webhook, and an operator who changes his mind. Somebody calls
 //! the webhook at every moment.
 
+mod served;
 mod world;
 
 use proptest::{collection::vec, prelude::*};

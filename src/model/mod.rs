@@ -15,7 +15,6 @@ pub mod registration;
 pub mod review;
 pub mod revision;
 pub mod rollout;
-pub mod rope;
 pub mod rule;
 pub mod selector;
 pub mod served;
@@ -30,6 +29,7 @@ pub use builtin::{builtin, other_group};
 pub use bypass::{Bypass, BypassEffect};
 pub use failure_class::FailureClass;
 pub use failure_kind::FailureKind;
+pub use gatepost_json::{ContainerEnds, Rope};
 pub use hook::{
     Dispatch, Endpoint, FailurePolicy, Hook, HookType, HttpForm, MatchPolicy, Protocol, Reinvocation, SideEffects,
     Transport,
@@ -38,10 +38,9 @@ pub use hops::Hops;
 pub use initializer::{BuiltIn, Claimants, Initializer, PodAdditions, PodPlace, ResourceInitializers};
 pub use labels::Labels;
 pub use reach::{Step, Unreachable};
-pub use review::{ContainerEnds, Encoding, Gvk, Gvr, Operation, Phase, Review, ReviewVersion};
+pub use review::{Encoding, Gvk, Gvr, Operation, Phase, Review, ReviewVersion};
 pub use revision::Revision;
 pub use rollout::{OnProbeFailure, Rollout};
-pub use rope::Rope;
 pub use rule::{Rule, RuleTarget, Scope};
 pub use selector::Selector;
 pub use served::Served;

@@ -1,10 +1,10 @@
 //! Review: one question.
 
-use std::{fmt, ops::Range, sync::Arc};
+use std::{fmt, ops::Range};
 
 use bytestring::ByteString;
 
-use super::Rope;
+use super::{ContainerEnds, Rope};
 
 /// Operation on an object. Upstream: `admission.Operation`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -121,9 +121,6 @@ impl ReviewVersion {
         })
     }
 }
-
-/// Beginning and end of the large objects and arrays in an object, ascending, counted from its first byte.
-pub type ContainerEnds = Arc<[(u32, u32)]>;
 
 /// Encoding of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -5,6 +5,8 @@
 #[rustfmt::skip]
 pub mod pb;
 
+pub use gatepost_json as json;
+
 pub mod annotations;
 pub mod answer;
 pub mod encodings;
@@ -15,7 +17,6 @@ pub mod http_answer;
 pub mod inbound;
 pub mod initialization;
 pub mod initializers;
-pub mod json;
 pub mod json_view;
 pub mod labels;
 pub mod marks;

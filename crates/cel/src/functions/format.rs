@@ -1,0 +1,305 @@
+//! Formatted texts: `format` of cel-go's string library in the second version, in the locale en_US. Source:
+//! `ext/formatting.go`, and `golang.org/x/text/message` for `%f` and `%e`.
+
+use std::fmt::Write as _;
+
+use super::{Cost, Row, convert, none, operators::text, regex::unprintable};
+use crate::{
+    access,
+    clauses::{self, Clause, Part, Verb},
+    fault::Fault,
+    meter::Meter,
+    value::Value,
+};
+
+/// Lists and maps are written no deeper than this.
+const DEEPEST: usize = 200;
+
+/// The largest precision. Upstream writes [`NO_VERB`] for more.
+const MOST_PRECISE: usize = 1_000_000;
+const NO_VERB: &str = "%!(NOVERB)";
+
+/// Most digits of a double behind its point.
+const FINEST: usize = 1_074;
+
+pub(super) const ROWS: &[Row] = &[Row("format", &["string|list(dyn)->string"], Cost::First(0.1), format)];
+
+fn format<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
+    let (mut rest, Some(list)) = (text(args.first())?, args.get(1)) else { return none() };
+    if access::list_len(list, meter)?.is_none() {
+        return none();
+    }
+    let mut written = Written { text: String::new(), meter };
+    let mut at = 0;
+    while !rest.is_empty() {
+        let (part, behind) = clauses::first(rest).map_err(Fault::error)?;
+        rest = behind;
+        match part {
+            Part::Text(text) => written.push(text)?,
+            Part::Clause(clause) => {
+                let value = access::list_item(list, at, meter)?;
+                let value = value.ok_or_else(|| Fault::error(format!("index {at} out of range")))?;
+                written.clause(clause, &value)?;
+                at += 1;
+            }
+        }
+    }
+    Ok(Value::made(written.text))
+}
+
+/// Text in the making.
+struct Written<'m> {
+    text: String,
+    meter: &'m Meter<'m>,
+}
+
+impl Written<'_> {
+    /// Adds a text, and pays for it.
+    fn push(&mut self, text: &str) -> Result<(), Fault> {
+        self.meter.make(text.len())?;
+        self.text.push_str(text);
+        Ok(())
+    }
+
+    fn clause(&mut self, Clause { verb, precision }: Clause, value: &Value<'_>) -> Result<(), Fault> {
+        let misfit = || Fault::error(format!("{}, was given {}", verb.misfit(), value.type_name()));
+        match verb {
+            Verb::String => self.plain(value, DEEPEST),
+            Verb::Decimal => self.push(&whole(value, |number| number.to_string()).ok_or_else(misfit)?),
+            Verb::Octal => self.push(&whole(value, |number| format!("{number:o}")).ok_or_else(misfit)?),
+            Verb::Binary => match value {
+                Value::Bool(yes) => self.push(if *yes { "1" } else { "0" }),
+                value => self.push(&whole(value, |number| format!("{number:b}")).ok_or_else(misfit)?),
+            },
+            Verb::Hex { upper } => match value {
+                Value::String(text) => self.hex(text.as_str().as_bytes(), upper),
+                Value::Bytes(bytes) => self.hex(bytes, upper),
+                value => {
+                    let hex = |number: u64| if upper { format!("{number:X}") } else { format!("{number:x}") };
+                    self.push(&whole(value, hex).ok_or_else(misfit)?)
+                }
+            },
+            Verb::Fixed => self.push(&fixed(double(value).ok_or_else(misfit)?, precision)),
+            Verb::Scientific => self.push(&scientific(double(value).ok_or_else(misfit)?, precision)),
+        }
+    }
+
+    fn hex(&mut self, bytes: &[u8], upper: bool) -> Result<(), Fault> {
+        self.meter.make(bytes.len().saturating_mul(2))?;
+        for byte in bytes {
+            // Writing to a string does not fail.
+            _ = if upper { write!(self.text, "{byte:02X}") } else { write!(self.text, "{byte:02x}") };
+        }
+        Ok(())
+    }
+
+    /// A value as `%s` writes it.
+    fn plain(&mut self, value: &Value<'_>, deep: usize) -> Result<(), Fault> {
+        match value {
+            Value::Null => self.push("null"),
+            Value::Type(name) => self.push(name),
+            Value::String(_)
+            | Value::Bytes(_)
+            | Value::Bool(_)
+            | Value::Int(_)
+            | Value::Uint(_)
+            | Value::Double(_)
+            | Value::Duration(_)
+            | Value::Timestamp(_) => match convert::to_string(std::slice::from_ref(value), self.meter)? {
+                Value::String(text) => self.push(text.as_str()),
+                _ => none().map(drop),
+            },
+            value => {
+                let misfit = || Fault::error(format!("{}, was given {}", Verb::String.misfit(), value.type_name()));
+                if self.container(value, deep)? { Ok(()) } else { Err(misfit()) }
+            }
+        }
+    }
+
+    /// A value as it is written in a list or map: as an expression would spell it.
+    fn spelled(&mut self, value: &Value<'_>, deep: usize) -> Result<(), Fault> {
+        match value {
+            Value::String(text) => self.quoted(text.as_str()),
+            Value::Bytes(bytes) => {
+                self.push("b")?;
+                match convert::to_string(&[Value::Bytes(bytes.clone())], self.meter)? {
+                    Value::String(text) => self.quoted(text.as_str()),
+                    _ => none().map(drop),
+                }
+            }
+            Value::Double(number) if number.is_finite() => self.push(&format!("{number:.6}")),
+            Value::Double(number) => self.quoted(&convert::go_double(*number)),
+            Value::Timestamp(time) => self.push(&format!("timestamp(\"{time}\")")),
+            Value::Duration(span) => self.push(&format!("duration(\"{span}\")")),
+            Value::Null | Value::Type(_) | Value::Bool(_) | Value::Int(_) | Value::Uint(_) => self.plain(value, deep),
+            value => {
+                if self.container(value, deep)? {
+                    return Ok(());
+                }
+                Err(Fault::error(format!("no formatting function for {}", value.type_name())))
+            }
+        }
+    }
+
+    /// A list or map; false where it is none.
+    fn container(&mut self, value: &Value<'_>, deep: usize) -> Result<bool, Fault> {
+        let Some(deep) = deep.checked_sub(1) else { return Err(Fault::error("the value is nested too deep")) };
+        if let Some(len) = access::list_len(value, self.meter)? {
+            self.push("[")?;
+            for at in 0..len {
+                if at > 0 {
+                    self.push(", ")?;
+                }
+                if let Some(item) = access::list_item(value, at, self.meter)? {
+                    self.spelled(&item, deep)?;
+                }
+            }
+            self.push("]")?;
+            return Ok(true);
+        }
+        if access::map_len(value, self.meter)?.is_none() {
+            return Ok(false);
+        }
+        let mut keys = Vec::new();
+        for key in access::keys(value, self.meter)?.iter() {
+            if !matches!(key, Value::String(_) | Value::Bool(_) | Value::Int(_) | Value::Uint(_)) {
+                return Err(Fault::error(format!("no formatting function for map key of type {}", key.type_name())));
+            }
+            let mut spelled = Written { text: String::new(), meter: self.meter };
+            spelled.spelled(key, deep)?;
+            keys.push((spelled.text, key.clone()));
+        }
+        self.meter.step((keys.len() as u64).saturating_mul(16))?;
+        keys.sort_by(|(a, _), (b, _)| a.cmp(b));
+        self.push("{")?;
+        for (at, (spelled, key)) in keys.iter().enumerate() {
+            if at > 0 {
+                self.push(", ")?;
+            }
+            self.push(spelled)?;
+            self.push(":")?;
+            if let Some(value) = access::entry(value, key, self.meter)? {
+                self.spelled(&value, deep)?;
+            }
+        }
+        self.push("}")?;
+        Ok(true)
+    }
+
+    /// A text in quotes. As Go's `strconv.Quote`.
+    fn quoted(&mut self, text: &str) -> Result<(), Fault> {
+        self.push("\"")?;
+        let mut start = 0;
+        for odd in unprintable(text) {
+            self.push(&text[start..odd.start])?;
+            start = odd.end;
+            for char in text[odd].chars() {
+                match char {
+                    '"' => self.push("\\\"")?,
+                    '\\' => self.push("\\\\")?,
+                    '\u{7}' => self.push("\\a")?,
+                    '\u{8}' => self.push("\\b")?,
+                    '\u{c}' => self.push("\\f")?,
+                    '\n' => self.push("\\n")?,
+                    '\r' => self.push("\\r")?,
+                    '\t' => self.push("\\t")?,
+                    '\u{b}' => self.push("\\v")?,
+                    char if char.is_ascii() => self.push(&format!("\\x{:02x}", u32::from(char)))?,
+                    char if char < '\u{10000}' => self.push(&format!("\\u{:04x}", u32::from(char)))?,
+                    char => self.push(&format!("\\U{:08x}", u32::from(char)))?,
+                }
+            }
+        }
+        self.push(&text[start..])?;
+        self.push("\"")
+    }
+}
+
+/// A whole number with its sign; `None` where the value is none.
+fn whole(value: &Value<'_>, digits: impl Fn(u64) -> String) -> Option<String> {
+    match value {
+        Value::Int(number) if *number < 0 => Some(format!("-{}", digits(number.unsigned_abs()))),
+        Value::Int(number) => Some(digits(number.unsigned_abs())),
+        Value::Uint(number) => Some(digits(*number)),
+        _ => None,
+    }
+}
+
+/// A double, or the name of one that is no number.
+fn double(value: &Value<'_>) -> Option<f64> {
+    match value {
+        Value::Double(number) => Some(*number),
+        Value::String(text) => match text.as_str() {
+            "NaN" => Some(f64::NAN),
+            "Infinity" => Some(f64::INFINITY),
+            "-Infinity" => Some(f64::NEG_INFINITY),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The sign of a number that is not zero, and what is no number.
+fn sign_or_special(number: f64) -> Result<&'static str, &'static str> {
+    match number {
+        number if number.is_nan() => Err("NaN"),
+        f64::INFINITY => Err("∞"),
+        f64::NEG_INFINITY => Err("-∞"),
+        number if number < 0.0 => Ok("-"),
+        _ => Ok(""),
+    }
+}
+
+/// With commas between thousands. There, the least number of digits behind the point is kept in 8 bits, and the largest
+/// in 16 with a sign.
+fn fixed(number: f64, precision: usize) -> String {
+    if precision / 10 > MOST_PRECISE {
+        return NO_VERB.to_owned();
+    }
+    let sign = match sign_or_special(number) {
+        Ok(sign) => sign,
+        Err(special) => return special.to_owned(),
+    };
+    let (least, most) = (precision as u8, precision as u16 as i16);
+    let digits = match usize::try_from(most) {
+        Ok(most) => format!("{:.*}", most.min(FINEST), number.abs()),
+        Err(_) => number.abs().to_string(),
+    };
+    let (whole, fraction) = digits.split_once('.').unwrap_or((&digits, ""));
+    let fraction = fraction.trim_end_matches('0');
+    let mut text = sign.to_owned();
+    for (at, digit) in whole.char_indices() {
+        if at > 0 && (whole.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    if !fraction.is_empty() || least > 0 {
+        text.push('.');
+        text.push_str(fraction);
+        text.extend(std::iter::repeat_n('0', usize::from(least).saturating_sub(fraction.len())));
+    }
+    text
+}
+
+/// With six digits behind the point, and as wide as what is written as its precision.
+fn scientific(number: f64, width: usize) -> String {
+    if width / 10 > MOST_PRECISE {
+        return NO_VERB.to_owned();
+    }
+    let body = match sign_or_special(number) {
+        Err(special) => special.to_owned(),
+        Ok(sign) => {
+            let digits = format!("{:.6e}", number.abs());
+            let (mantissa, exponent) = digits.split_once('e').unwrap_or((&digits, "0"));
+            let (minus, exponent) = exponent.strip_prefix('-').map_or(("", exponent), |exponent| ("⁻", exponent));
+            let mut text = format!("{sign}{mantissa}×10{minus}");
+            for digit in format!("{exponent:0>2}").bytes() {
+                text.push(['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'][usize::from(digit - b'0') % 10]);
+            }
+            text
+        }
+    };
+    // Kept in 16 bits there.
+    format!("{body:>width$}", width = usize::from(width as u16))
+}

@@ -1,0 +1,394 @@
+mod authorizer;
+mod bounds;
+
+use std::{borrow::Cow, cell::Cell};
+
+use gatepost_json::{Cursor, Noted};
+use serde::Deserialize;
+use serde_json::Value as Json;
+
+use super::{
+    AccessDecisions, Allowance, Condition, ConditionsDecision, Evaluated, Input, JsonDocument, Request, User,
+    check::compile,
+    combined, decide,
+    fault::{Fault, Stop},
+};
+
+#[derive(Deserialize)]
+struct Cases {
+    object: Json,
+    #[serde(rename = "oldObject")]
+    old_object: Json,
+    expressions: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    expression: String,
+    refused: Option<String>,
+    value: Option<bool>,
+    error: Option<String>,
+    cost: Option<u64>,
+}
+
+fn document(json: &str) -> Option<JsonDocument<'_>> {
+    Some(JsonDocument::new(Cow::Borrowed(json.as_bytes())))
+}
+
+/// The request that `tests/cel/generate` makes.
+fn input<'a>(object: &'a str, old_object: &'a str) -> Input<'a> {
+    let mut request = Request::new(|| {
+        Ok(User {
+            uid: "u1".to_owned(),
+            groups: vec!["dev".to_owned(), "ops".to_owned()],
+            extra: vec![("scopes".to_owned(), vec!["a".to_owned(), "b".to_owned()])],
+        })
+    });
+    request.kind = ["apps", "v1", "Deployment"];
+    request.request_kind = request.kind;
+    request.resource = ["apps", "v1", "deployments"];
+    (request.name, request.namespace, request.operation, request.username) = ("web", "default", "UPDATE", "alice");
+    request.options = document(r#"{"kind":"UpdateOptions","apiVersion":"meta.k8s.io/v1","fieldManager":"kubectl"}"#);
+    let decisions = AccessDecisions::default();
+    Input { request, object: document(object), old_object: document(old_object), decisions }
+}
+
+fn with_steps<T>(steps: u64, run: impl FnOnce(&Allowance<'_>) -> T) -> T {
+    let steps = Cell::new(steps);
+    run(&Allowance { steps: &steps, over: &|| false })
+}
+
+/// Expressions with another result than upstream's, and the reason.
+const DIFFERENT: &[(&str, &str)] = &[
+    ("[1, 2, 3].existsOne(x, x > 2)", "the parser has it, as later versions of upstream's have"),
+    ("google.protobuf.Timestamp{seconds: 1} == timestamp(1)", "messages are not made here"),
+    ("{1.5: 'a'}.size() == 1", "keys that nothing can look up"),
+    ("{null: 'a'}.size() == 1", "keys that nothing can look up"),
+    ("double('0x1p4') == 16.0", "no numbers to the base of sixteen"),
+];
+
+#[test]
+fn expressions_are_worth_what_kube_apiserver_says() {
+    let cases: Cases = serde_json::from_str(include_str!("../../../tests/cel/cases.json")).unwrap();
+    let answers: Vec<Answer> = serde_json::from_str(include_str!("../../../tests/cel/answers.json")).unwrap();
+    assert!(answers.len() > 400 && answers.len() == cases.expressions.len(), "generate the answers anew");
+    let (object, old_object) = (cases.object.to_string(), cases.old_object.to_string());
+    let mut input = input(&object, &old_object);
+    let (mut wrong, mut used) = (Vec::new(), Vec::new());
+    for answer in &answers {
+        let there = match (&answer.refused, answer.value, &answer.error) {
+            (Some(_), ..) => "refused".to_owned(),
+            (_, Some(value), _) => value.to_string(),
+            _ => "error".to_owned(),
+        };
+        let (here, cost) = match compile(&answer.expression) {
+            Err(_) => ("refused".to_owned(), None),
+            Ok(program) => {
+                let (value, cost) = authorizer::evaluated(&program, &mut input);
+                (value.as_ref().map_or("error".to_owned(), bool::to_string), Some(cost))
+            }
+        };
+        let known = DIFFERENT.iter().find(|(expression, _)| *expression == answer.expression);
+        used.extend(known.map(|(expression, _)| *expression));
+        let same = here == there && (cost == answer.cost || here == "error");
+        if same == known.is_some() {
+            let why = answer.refused.as_ref().or(answer.error.as_ref());
+            wrong.push(format!(
+                "{}: {here} for {cost:?}, there {there} for {:?} {why:?}",
+                answer.expression, answer.cost
+            ));
+        }
+    }
+    let unused = DIFFERENT.iter().filter(|(expression, _)| !used.contains(expression));
+    wrong.extend(unused.map(|(expression, _)| format!("{expression}: no case")));
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), answers.len(), wrong.join("\n"));
+}
+
+/// A condition on an object of this JSON.
+fn decided(expression: &str, object: &str) -> Result<bool, String> {
+    let input = input(object, "null");
+    let condition = [Condition::compile("c", expression).unwrap()];
+    match with_steps(u64::MAX, |allowance| decide(&condition, &input, allowance)) {
+        ConditionsDecision::Matches => Ok(true),
+        ConditionsDecision::Excluded(_) => Ok(false),
+        ConditionsDecision::Failed(why) => Err(why),
+        ConditionsDecision::TooLong => Err("too long".to_owned()),
+        ConditionsDecision::Undecided(check) => Err(format!("undecided: {check:?}")),
+    }
+}
+
+#[test]
+fn the_last_of_equal_keys_counts() {
+    let object = r#"{"a":1,"b":{"x":1},"a":2,"b":{"y":1}}"#;
+    assert_eq!(decided("object.a == 2 && !has(object.b.x) && has(object.b.y) && size(object) == 2", object), Ok(true));
+    let many: Vec<_> = (0..100).map(|n| format!("\"k{}\":{n}", n % 50)).collect();
+    let object = format!("{{ {} }}", many.join(" , "));
+    assert_eq!(decided("object.k0 == 50 && object.k49 == 99 && size(object) == 50", &object), Ok(true));
+    assert_eq!(decided("object.all(k, k.startsWith('k')) && !('k50' in object)", &object), Ok(true));
+}
+
+#[test]
+fn keys_are_found_however_they_are_written() {
+    let object = r#" { "a\u0062c" : "\u00e9\n" , "a\"b" : 1, "ab" : 2 } "#;
+    assert_eq!(decided(r#"object.abc == 'é\n' && object['a"b'] == 1 && object.ab == 2"#, object), Ok(true));
+    assert_eq!(decided(r"!has(object.a) && !('a\\' in object)", object), Ok(true));
+}
+
+#[test]
+fn objects_that_cannot_be_read_are_errors_of_their_condition() {
+    for (object, why) in [
+        ("k8s\0 protobuf", "the object is written in protobuf, and can only be read in JSON"),
+        ("{\"a\": oops}", "the object is not JSON at byte 6: expected a value"),
+        ("", "the object is not JSON at byte 0: expected a value"),
+    ] {
+        assert_eq!(
+            decided("object.a == 1", object),
+            Err(format!("expression 'object.a == 1' resulted in error: {why}"))
+        );
+        assert_eq!(decided("request.name == 'web' || object.a == 1", object), Ok(true));
+    }
+}
+
+#[test]
+fn an_object_says_the_same_however_it_came() {
+    let large = format!("[{}0]", "{\"name\":\"]}\"},".repeat(1_000));
+    let many: String = (0..40).map(|n| format!("\"k\\u003{}{n}\":{n},", n % 10)).collect();
+    let object = format!(
+        r#"{{"a":{large},"metadata":{{"name":"first"}},{many}"spec":{{"l":{large},"x":{{"y":1}},"x":{{"y":2}}}},"metadata":{{"name":"last"}}}}"#
+    );
+    let mut noted = Noted::for_a_review();
+    Cursor::new(&object).skip_noting(&mut noted).unwrap();
+    let ends = noted.counted_from(0).expect("it is large");
+    let bytes = || Cow::Borrowed(object.as_bytes());
+    let expressions = [
+        "object.metadata.name == 'last' && object.spec.x.y == 2 && size(object) == 43",
+        "object.a == object.spec.l && size(object.a) == 1001 && object.a[999].name == ']}'",
+        "object.k00 == 0 && object.k939 == 39 && !('k1' in object) && object.all(k, k != '')",
+        "object.spec.l[1000] == 0",
+    ];
+    for document in [JsonDocument::new(bytes()), JsonDocument::checked(bytes()), JsonDocument::noted(bytes(), ends)] {
+        let input = Input { object: Some(document), ..input("{}", "null") };
+        for expression in expressions {
+            let condition = [Condition::compile("c", expression).unwrap()];
+            let decision = with_steps(u64::MAX, |allowance| decide(&condition, &input, allowance));
+            assert_eq!(decision, ConditionsDecision::Matches, "{expression}");
+        }
+    }
+}
+
+#[test]
+fn invalid_utf_8_is_replaced_as_by_go() {
+    let bytes = b"{\"a\":\"x\xffy\"}";
+    for document in [JsonDocument::new(Cow::Borrowed(bytes)), JsonDocument::new(Cow::Owned(bytes.to_vec()))] {
+        let input = Input { object: Some(document), ..input("{}", "null") };
+        let condition = [Condition::compile("c", "object.a == 'x\u{fffd}y'").unwrap()];
+        assert_eq!(
+            with_steps(u64::MAX, |allowance| decide(&condition, &input, allowance)),
+            ConditionsDecision::Matches
+        );
+    }
+}
+
+#[test]
+fn what_an_expression_does_not_look_into_is_not_located() {
+    let object = format!(r#"{{"metadata":{{"name":"web"}},"spec":{{"data":[{}1]}}}}"#, "{\"a\":[1,2]},".repeat(10_000));
+    let input = input(&object, "null");
+    let condition = [Condition::compile("c", "object.metadata.name == 'web' && has(object.spec)").unwrap()];
+    let decision = with_steps(u64::MAX, |allowance| decide(&condition, &input, allowance));
+    assert_eq!(decision, ConditionsDecision::Matches);
+    assert_eq!(input.object.as_ref().unwrap().located_containers(), 2);
+}
+
+#[test]
+fn what_takes_long_is_given_up_and_said_so() {
+    let object = format!(r#"{{"items":[{}1]}}"#, "1,".repeat(100_000));
+    let input = input(&object, "null");
+    let long = [Condition::compile("c", "object.items.all(x, x == 1)").unwrap()];
+    assert_eq!(with_steps(10_000, |allowance| decide(&long, &input, allowance)), ConditionsDecision::TooLong);
+    let short = [Condition::compile("c", "request.operation == 'UPDATE'").unwrap()];
+    assert_eq!(with_steps(10, |allowance| decide(&short, &input, allowance)), ConditionsDecision::Matches);
+    let steps = Cell::new(u64::MAX);
+    let over = Allowance { steps: &steps, over: &|| true };
+    let why = "expression 'object.items.all(x, x == 1)' resulted in error: operation interrupted";
+    assert_eq!(decide(&long, &input, &over), ConditionsDecision::Failed(why.to_owned()));
+}
+
+#[test]
+fn one_expression_and_all_together_have_a_limit() {
+    let input = input("{}", "null");
+    let loops = "lists.range(400).all(x, lists.range(400).all(y, x + y >= 0))";
+    let condition = Condition::compile("c", loops).unwrap();
+    let (value, cost) = with_steps(u64::MAX, |allowance| condition.evaluate(&input, allowance));
+    assert_eq!(value, Err(Fault::Stop(Stop::Cost)));
+    assert!((1_000_001..1_010_000).contains(&cost), "{cost}");
+    let all = |many: usize| -> Vec<_> { (0..many).map(|_| Condition::compile("c", loops).unwrap()).collect() };
+    let why = |many: usize| {
+        let conditions = all(many);
+        match with_steps(u64::MAX, |allowance| decide(&conditions, &input, allowance)) {
+            ConditionsDecision::Failed(why) => why,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(why(2).ends_with("operation cancelled: actual cost limit exceeded"), "{}", why(2));
+    assert_eq!(why(3), "validation failed due to running out of cost budget, no further validation rules will be run");
+}
+
+#[test]
+fn hostile_expressions_are_refused_or_end() {
+    let chain = |unit: &str, many: usize| vec![unit; many].join("");
+    let hostile = [
+        chain("(", 5_000),
+        chain("[", 5_000),
+        chain("!", 5_000),
+        chain("-", 5_000),
+        format!("{}true", chain("true?", 3_000)),
+        format!("{}true", chain("true?true:", 190)),
+        format!("{}1==1", chain("1+", 3_000)),
+        format!("object{}", chain(".a", 3_000)),
+        format!("object{}", chain("[0]", 2_000)),
+        format!("true{}", chain("||true", 2_000)),
+        format!("optional.of(1){}.value()==1", chain(".optMap(x,x)", 40)),
+        format!("{}true{}", chain("[1].all(x,", 60), chain(")", 60)),
+        format!("{}1{}==1", chain("{1:", 60), chain("}", 60)),
+        chain("a", 100_000),
+        "'".repeat(10_000),
+        "\u{0}\u{1}\\".to_owned(),
+        "é.ü".to_owned(),
+        "1.0e999 == 1.0".to_owned(),
+        "99999999999999999999 == 1".to_owned(),
+        "'\\ud800' == ''".to_owned(),
+        "'\\U00110000' == ''".to_owned(),
+    ];
+    let input = input("{}", "null");
+    for expression in hostile {
+        if let Ok(condition) = Condition::compile("c", &expression) {
+            let conditions = [condition];
+            with_steps(10_000_000, |allowance| _ = decide(&conditions, &input, allowance));
+        }
+    }
+}
+
+#[test]
+fn hostile_objects_end() {
+    let nest = |open: &str, close: &str, many: usize| format!("{{\"a\":{}1{}}}", open.repeat(many), close.repeat(many));
+    let deep = nest("[", "]", 9_000);
+    assert!(decided("object.a == object.a", &deep).unwrap_err().ends_with("the values are nested too deep"));
+    let maps = nest("{\"a\":", "}", 9_000);
+    assert!(decided("object == oldObject || object.a == object.a", &maps).is_err());
+    assert_eq!(decided("has(object.a.a.a.a)", &maps), Ok(true));
+    let long = format!("{{\"a\":\"{}\"}}", "a".repeat(1 << 20));
+    assert!(decided("object.a.matches('(a+)+$')", &long).is_ok());
+    assert!(decided("object.a.replace('', object.a) == ''", &long).unwrap_err().ends_with(MADE));
+    let numbers = r#"{"a":[1e400,-0,0.1e-400,123456789012345678901234567890]}"#;
+    assert_eq!(decided("object.a[1] == 0 && object.a[3] > 1.0e29", numbers), Ok(true));
+}
+
+/// Failure of an expression that makes too much.
+const MADE: &str = "the expression makes more than 16 MiB of text";
+const LISTED: &str = "the expression holds lists of more than 1,048,576 items";
+
+#[test]
+fn text_is_made_within_a_bound_whatever_it_costs_upstream() {
+    let items: Vec<_> = (0..3000).map(|n| n.to_string()).collect();
+    let object = format!(r#"{{"s":"{}","l":[{}]}}"#, "a".repeat(100_000), items.join(","));
+    for expression in [
+        "object.l.map(i, object.s + object.s).size() >= 0",
+        "object.l.map(i, [object.s].join(',') + 'x').size() >= 0",
+        "object.l.map(i, object.s.upperAscii()).size() >= 0",
+        "[object.s + 'x'].exists(t, object.l.map(i, t.substring(1)).size() > 0)",
+        "object.l.map(i, object.l + object.l).size() >= 0",
+        "object.l.map(i, bytes(object.s) + b'x').size() >= 0",
+    ] {
+        let ended = decided(expression, &object);
+        let why = ended.expect_err(expression);
+        assert!(
+            [MADE, LISTED, "cost limit exceeded"].iter().any(|ending| why.ends_with(ending)),
+            "{expression}: {why}"
+        );
+    }
+    assert_eq!(decided("(object.s + object.s).size() == 200000", &object), Ok(true));
+}
+
+/// Steps that one evaluation takes.
+fn steps_of(expression: &str, object: &str) -> u64 {
+    let input = input(object, "null");
+    let condition = [Condition::compile("c", expression).unwrap()];
+    let steps = Cell::new(u64::MAX);
+    let allowance = Allowance { steps: &steps, over: &|| false };
+    let _ = decide(&condition, &input, &allowance);
+    u64::MAX - steps.get()
+}
+
+#[test]
+fn a_long_string_is_read_once_and_paid_for() {
+    let object = |len: usize| {
+        format!(r#"{{"s":"{}","e":"\\n{}","l":[{}1]}}"#, "a".repeat(len), "b".repeat(len), "1,".repeat(999))
+    };
+    for field in ["s", "e"] {
+        let rounds = format!("object.l.all(i, has(object.{field}) && '{field}' in object)");
+        let (short, long) = (steps_of(&rounds, &object(1)), steps_of(&rounds, &object(100_000)));
+        // 1,000 rounds, and what is read is read once for locating it and once for its value.
+        assert!((6_000..14_000).contains(&(long - short)), "{field}: {} steps more", long - short);
+    }
+}
+
+#[test]
+fn outcomes_are_combined_as_upstream_does() {
+    let ok = |name, value| Evaluated::Value(name, Ok(value));
+    let failed = |name, why: &str| Evaluated::Value(name, Err(why.to_owned()));
+    assert_eq!(combined([]), ConditionsDecision::Matches);
+    assert_eq!(combined([failed("a", "x"), ok("b", false)]), ConditionsDecision::Excluded("b"));
+    assert_eq!(combined([ok("a", true), failed("b", "x")]), ConditionsDecision::Failed("x".to_owned()));
+    let twice = [failed("a", "x"), failed("b", "y"), failed("c", "x")];
+    assert_eq!(combined(twice), ConditionsDecision::Failed("[x, y]".to_owned()));
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    for (expression, why) in [
+        ("request.nmae == 'x'", "undefined field 'nmae'"),
+        ("objct.metadata.name == 'x'", "undeclared reference to 'objct'"),
+        ("object.metadata.name", "must evaluate to bool but got dyn"),
+        ("request.name", "must evaluate to bool but got string"),
+        ("request.name == 1", "found no matching overload for '_==_' applied to '(string, int)'"),
+        ("request.name ==", "Syntax error"),
+        ("authorizer.path('/x').check('get').denied()", "undeclared reference to 'denied'"),
+        (
+            "'%d'.format([request.name]) == ''",
+            "error during formatting: decimal clause can only be used on integers, was \
+                                               given string",
+        ),
+        ("{[1]: 2}.size() == 1", "a map has no keys of type 'list(int)' here"),
+        ("request.name.matches('[')", "invalid matches argument"),
+    ] {
+        let message = Condition::compile("c", expression).unwrap_err();
+        assert!(message.starts_with(why), "{expression}: {message}");
+    }
+}
+
+#[test]
+fn time_zones_have_their_names_and_summers() {
+    let hours = |day: &str, zone: &str| {
+        let expression = format!(
+            "timestamp(object.{day}).getHours(object.{zone}) * 100 + timestamp(object.{day}).getMinutes(object.{zone}) == object.at"
+        );
+        move |at: u32| {
+            let zones = r#""berlin":"Europe/Berlin","kolkata":"Asia/Kolkata","lower":"europe/berlin","mars":"Mars/Phobos","local":"Local","gmt":"Etc/GMT+2""#;
+            decided(
+                &expression,
+                &format!(r#"{{"summer":"2024-07-01T12:00:00Z","winter":"2024-01-01T12:00:00Z",{zones},"at":{at}}}"#),
+            )
+        }
+    };
+    assert_eq!(hours("summer", "berlin")(1400), Ok(true));
+    assert_eq!(hours("winter", "berlin")(1300), Ok(true));
+    assert_eq!(hours("winter", "kolkata")(1730), Ok(true));
+    assert_eq!(hours("summer", "gmt")(1000), Ok(true));
+    for unknown in ["lower", "mars", "local"] {
+        assert!(hours("summer", unknown)(1400).is_err(), "{unknown}");
+    }
+    let literal =
+        |zone: &str| Condition::compile("c", &format!("timestamp('2024-07-01T12:00:00Z').getHours('{zone}') == 14"));
+    assert!(literal("Europe/Berlin").is_ok());
+    assert!(literal("Mars/Phobos").unwrap_err().starts_with("time zone 'Mars/Phobos' is not known here"));
+}

@@ -1,0 +1,315 @@
+//! Difference: one patch from the object as it arrived to what it is now.
+//!
+//! Only containers that stand where they were opened are compared, child by child; anything else is a value by itself.
+//! Differences inside a container are folded into one `replace` of it where that is shorter.
+
+use super::{
+    node::{Child, Children, Piece},
+    pointer,
+    text::Span,
+    tree::{NodeId, Null, Tree, Value},
+    write::Writer,
+};
+use gatepost_json::Rope;
+
+/// One operation. It refers to its path: the steps of one container would hold that container's path once each.
+struct Step {
+    op: &'static str,
+    /// A container, by its number in [`Changes::places`].
+    place: usize,
+    /// The child of it that changes; the container itself where there is none.
+    part: Option<Part>,
+    value: Option<Value>,
+}
+
+/// The last step of a path.
+#[derive(Clone, Copy)]
+enum Part {
+    /// A key, a JSON string.
+    Member(Span),
+    Item(usize),
+}
+
+/// A container that stands where it was.
+struct PathNode {
+    /// Parent container, by its number, and the step of the path from it; `None` for the root.
+    within: Option<(usize, Part)>,
+    /// Length of its path as a JSON string.
+    len: usize,
+}
+
+/// A container whose changes are being collected.
+struct Frame {
+    id: NodeId,
+    place: usize,
+    /// Number of steps before its own.
+    mark: usize,
+    /// Bytes of its steps.
+    cost: usize,
+    /// Containers in it that are still to be looked at, with their step of the path.
+    inner: Vec<(Part, NodeId)>,
+}
+
+/// Operations that make of the object as it arrived what it is now.
+pub struct Changes<'a> {
+    tree: &'a Tree,
+    /// Length of each node that is still there.
+    lengths: Vec<usize>,
+    places: Vec<PathNode>,
+    steps: Vec<Step>,
+    cost: usize,
+}
+
+/// Bytes of an operation besides its path and value.
+const AROUND: usize = r#"{"op":"replace","path":"","value":},"#.len();
+
+/// Number of every tree's root node.
+const ROOT: NodeId = 0;
+
+pub(super) fn of(tree: &Tree) -> Option<Changes<'_>> {
+    let places = vec![PathNode { within: None, len: 0 }];
+    let mut changes = Changes { tree, lengths: lengths(tree), places, steps: Vec::new(), cost: 0 };
+    changes.cost = if tree.root == ROOT {
+        changes.collect()
+    } else {
+        changes.steps.push(Step { op: "replace", place: 0, part: None, value: Some(Value::Open(tree.root)) });
+        AROUND + changes.lengths[tree.root as usize]
+    };
+    if changes.steps.is_empty() { None } else { Some(changes) }
+}
+
+impl Changes<'_> {
+    /// About as many bytes as the patch has: the object's own and one operation at most.
+    pub fn size(&self) -> usize {
+        self.cost
+    }
+
+    /// The JSON Patch.
+    pub fn written(&self) -> Rope {
+        let mut out = Writer::new(self.tree);
+        let mut separator = "[";
+        // The path of the last step, and how much of it is that of its container.
+        let (mut path, mut last, mut stem) = (String::new(), 0, 0);
+        for step in &self.steps {
+            if step.place != last {
+                path.clear();
+                self.push_path(&mut path, step.place);
+                (last, stem) = (step.place, path.len());
+            }
+            path.truncate(stem);
+            if let Some(part) = step.part {
+                self.push_part(&mut path, part);
+            }
+            out.own(separator);
+            out.own(r#"{"op":""#);
+            out.own(step.op);
+            out.own(r#"","path":"#);
+            out.own(serde_json::Value::from(&*path).to_string());
+            if let Some(value) = step.value {
+                out.own(r#","value":"#);
+                out.value(value);
+            }
+            out.own("}");
+            separator = ",";
+        }
+        out.own("]");
+        Rope::new(out.finish())
+    }
+
+    /// Appends the path of a container.
+    fn push_path(&self, path: &mut String, mut place: usize) {
+        let mut parts = Vec::new();
+        while let Some((within, part)) = self.places[place].within {
+            parts.push(part);
+            place = within;
+        }
+        parts.into_iter().rev().for_each(|part| self.push_part(path, part));
+    }
+
+    fn push_part(&self, path: &mut String, part: Part) {
+        match part {
+            Part::Member(key) => pointer::push(path, &self.tree.key(key)),
+            Part::Item(index) => pointer::push(path, &index.to_string()),
+        }
+    }
+
+    /// Length of a path's step as it is written.
+    fn len_of(&self, part: Part) -> usize {
+        match part {
+            Part::Member(key) => pointer::len_in_json(&self.tree.key(key)),
+            Part::Item(index) => "/".len() + index.checked_ilog10().unwrap_or(0) as usize + 1,
+        }
+    }
+
+    /// Notes all steps; says how many bytes they have.
+    fn collect(&mut self) -> usize {
+        let mut open = vec![self.enter(ROOT, 0)];
+        while let Some(frame) = open.last_mut() {
+            if let Some((part, id)) = frame.inner.pop() {
+                let within = frame.place;
+                let len = self.places[within].len + self.len_of(part);
+                self.places.push(PathNode { within: Some((within, part)), len });
+                let inner = self.enter(id, self.places.len() - 1);
+                open.push(inner);
+                continue;
+            }
+            let Some(frame) = open.pop() else { break };
+            let cost = self.folded(&frame);
+            match open.last_mut() {
+                Some(around) => around.cost += cost,
+                None => return cost,
+            }
+        }
+        0
+    }
+
+    /// Folds a container's steps where that is shorter; says what they cost then.
+    fn folded(&mut self, frame: &Frame) -> usize {
+        let whole = AROUND + self.places[frame.place].len + self.lengths[frame.id as usize];
+        if frame.cost <= whole {
+            return frame.cost;
+        }
+        self.steps.truncate(frame.mark);
+        let value = Some(Value::Open(frame.id));
+        self.steps.push(Step { op: "replace", place: frame.place, part: None, value });
+        whole
+    }
+
+    /// Notes what differs among the children of a container that stands where it was.
+    fn enter(&mut self, id: NodeId, place: usize) -> Frame {
+        let mut frame = Frame { id, place, mark: self.steps.len(), cost: 0, inner: Vec::new() };
+        let node = self.tree.node(id);
+        match &node.children {
+            Children::Object(object) => {
+                // First: a member of the same name may have been added since.
+                for child in &object.removed {
+                    self.member(child, node.span.text, &mut frame);
+                }
+                for piece in node.all_pieces() {
+                    if let Piece::Child(child) = piece {
+                        self.member(child, node.span.text, &mut frame);
+                    }
+                }
+            }
+            Children::Array(array) => {
+                self.removed_items(id, array.was(), &mut frame);
+                self.added_items(id, &mut frame);
+                self.changed_items(id, &mut frame);
+            }
+        }
+        // The last is taken first.
+        frame.inner.reverse();
+        frame
+    }
+
+    fn member(&mut self, child: &Child, text: u32, frame: &mut Frame) {
+        let part = Part::Member(child.key);
+        match (child.value, child.was) {
+            (None, None) => {}
+            (None, Some(_)) => self.step("remove", part, None, frame),
+            (Some(value), None) => self.step("add", part, Some(value), frame),
+            (Some(value), Some(was)) if self.tree.is_as_it_was(text, value, was) => {
+                if let Value::Open(id) = value {
+                    frame.inner.push((part, id));
+                }
+            }
+            (Some(value), Some(_)) => self.step("replace", part, Some(value), frame),
+        }
+    }
+
+    /// From the last one on, so that each index is that of the array as it was.
+    fn removed_items(&mut self, id: NodeId, was: u32, frame: &mut Frame) {
+        let mut removed = Vec::new();
+        let mut next = 0;
+        for piece in self.tree.node(id).all_pieces() {
+            let (ordinal, count) = match piece {
+                Piece::Run(run) => (run.ordinal, run.count),
+                Piece::Child(Child { was: Some(was), .. }) => (was.ordinal, 1),
+                Piece::Child(Child { was: None, .. }) => continue,
+            };
+            removed.extend(next..ordinal);
+            next = ordinal + count;
+        }
+        removed.extend(next..was);
+        for index in removed.into_iter().rev() {
+            self.step("remove", Part::Item(index as usize), None, frame);
+        }
+    }
+
+    /// From the first one on, so that each index is that of the array as it is.
+    fn added_items(&mut self, id: NodeId, frame: &mut Frame) {
+        for (index, child) in self.items(id) {
+            if let Child { value: Some(value), was: None, .. } = child {
+                self.step("add", Part::Item(index), Some(value), frame);
+            }
+        }
+    }
+
+    fn changed_items(&mut self, id: NodeId, frame: &mut Frame) {
+        let text = self.tree.node(id).span.text;
+        for (index, child) in self.items(id) {
+            let Child { value: Some(value), was: Some(was), .. } = child else { continue };
+            if !self.tree.is_as_it_was(text, value, was) {
+                self.step("replace", Part::Item(index), Some(value), frame);
+            } else if let Value::Open(id) = value {
+                frame.inner.push((Part::Item(index), id));
+            }
+        }
+    }
+
+    /// Items that stand alone, with their index.
+    fn items(&self, id: NodeId) -> Vec<(usize, Child)> {
+        let mut index = 0;
+        let mut alone = Vec::new();
+        for piece in self.tree.node(id).all_pieces() {
+            match piece {
+                Piece::Run(run) => index += run.count as usize,
+                Piece::Child(child) => {
+                    alone.push((index, *child));
+                    index += 1;
+                }
+            }
+        }
+        alone
+    }
+
+    /// Notes an operation on a child of a container.
+    fn step(&mut self, op: &'static str, part: Part, value: Option<Value>, frame: &mut Frame) {
+        let path = self.places[frame.place].len + self.len_of(part);
+        frame.cost += AROUND + path + value.map_or(0, |value| length(&self.lengths, value));
+        self.steps.push(Step { op, place: frame.place, part: Some(part), value });
+    }
+}
+
+/// About how long each node is when it is written, where it is part of the document.
+pub(super) fn lengths(tree: &Tree) -> Vec<usize> {
+    let mut lengths = vec![0; tree.nodes.len()];
+    let mut reached = vec![tree.root];
+    let mut at = 0;
+    while let Some(id) = reached.get(at) {
+        reached.extend(tree.node(*id).all_pieces().filter_map(Piece::opened));
+        at += 1;
+    }
+    // Inner ones were reached later.
+    for id in reached.into_iter().rev() {
+        let node = tree.node(id);
+        let pieces = node.all_pieces().map(|piece| match piece {
+            Piece::Run(run) => (run.end - run.start) as usize + 1,
+            Piece::Child(Child { value: None, .. }) => 0,
+            Piece::Child(Child { key, value: Some(value), .. }) => {
+                let key = if node.is_object() { key.len() + 1 } else { 0 };
+                key + length(&lengths, *value) + 1
+            }
+        });
+        lengths[id as usize] = 2 + pieces.sum::<usize>();
+    }
+    lengths
+}
+
+fn length(lengths: &[usize], value: Value) -> usize {
+    match value {
+        Value::Null(Null::Absent | Null::Given | Null::Copied) => "null".len(),
+        Value::Raw(span) => span.len(),
+        Value::Open(id) => lengths[id as usize],
+    }
+}
