@@ -97,6 +97,8 @@ families! {
         "Duration of the mutating phase, of reviews that match the rules of a mutating hook.";
     HOOK_LANE_PANICS = Counter "gatepost_hook_lane_panics_total" []
         "Panics of the task that carries a worker's calls to a hook; it restarts by itself. Each is a bug in Gatepost.";
+    HOOK_STARVED_CONNECTIONS = Counter "gatepost_hook_starved_connections_total" []
+        "HTTP/2 connections to hooks that were replaced because the hook's flow control left no room for calls that waited. It grows where a hook, or a proxy before it, does not give back the window of calls that are reset.";
     INITIALIZER_RUNS = Counter "gatepost_initializer_runs_total" ["initializer", "outcome"]
         "Turns of an initializer at a new object, by outcome: changed, unchanged, rejected (it refused the object), failed_open (it did not act in time, or could not, and was skipped), failed_closed (the same, or there was no memory, and the request was rejected) or shed (too many objects waited already: 429).";
     INITIALIZER_DURATION = Histogram "gatepost_initializer_duration_seconds" ["initializer"]
