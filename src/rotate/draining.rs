@@ -1,12 +1,11 @@
 //! Draining: which hooks are no longer asked anew but still hold requests that began before, and which are gone.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, HashSet, VecDeque},
     sync::{Arc, Weak},
     time::{Duration, SystemTime},
 };
 
-use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::{runtime::Handle, time::Instant};
 
 use crate::{
@@ -29,7 +28,7 @@ pub(super) struct Drain {
     /// The oldest first, each with the instant at which it is forgotten.
     gone: VecDeque<(RetiredHook, Instant)>,
     /// Endpoints that proven hooks have left, and the connections to them, as long as requests hold those.
-    left: FxHashMap<Endpoint, Left>,
+    left: HashMap<Endpoint, Left>,
     /// Has anything changed since it was last asked for?
     changed: bool,
     /// Requests end at their deadline; whatever lives longer than this is not waited for.
@@ -66,7 +65,7 @@ impl Drain {
             former: Vec::new(),
             leaving: Vec::new(),
             gone: VecDeque::new(),
-            left: FxHashMap::default(),
+            left: HashMap::default(),
             changed: false,
             bound,
         }
@@ -76,7 +75,7 @@ impl Drain {
     pub(super) fn replaced(&mut self, old: &Arc<Generation>, new: &Generation) {
         let (generation, number) = (Arc::downgrade(old), old.number);
         self.former.push(Former { generation, number, _snapshot: Arc::clone(&old.snapshot) });
-        let places: FxHashMap<_, _> = new.hooks.iter().map(|live| (&*live.hook.id, live.target.endpoint())).collect();
+        let places: HashMap<_, _> = new.hooks.iter().map(|live| (&*live.hook.id, live.target.endpoint())).collect();
         let is_there = |id: &str, endpoint: &Endpoint| places.get(id).is_some_and(|place| *place == endpoint);
         let is_back = |retired: &RetiredHook| is_there(&retired.hook.id, &retired.endpoint);
         let before = self.leaving.len() + self.gone.len();
@@ -84,7 +83,7 @@ impl Drain {
         self.gone.retain(|(gone, _)| !is_back(gone));
         self.changed |= before != self.leaving.len() + self.gone.len();
         let (now, until) = (SystemTime::now(), Instant::now() + self.bound);
-        let asked: FxHashSet<_> = new.hooks.iter().map(|live| live.target.endpoint()).collect();
+        let asked: HashSet<_> = new.hooks.iter().map(|live| live.target.endpoint()).collect();
         for live in old.hooks.iter().filter(|live| live.is_proven() && !asked.contains(live.target.endpoint())) {
             let left = Left { channel: Arc::downgrade(live.target.channel()), until };
             self.left.insert(live.target.endpoint().clone(), left);

@@ -21,10 +21,9 @@ pub mod hazards;
 mod matcher;
 mod reload;
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
-use rustc_hash::FxHashMap;
 
 use self::{
     check::{Checked, identity::Identities},
@@ -112,10 +111,10 @@ pub struct Snapshot {
     pub hooks: Vec<Arc<Hook>>,
     origins: Vec<Arc<Origin>>,
     matcher: Matcher,
-    namespaces: FxHashMap<Arc<str>, Arc<Labels>>,
+    namespaces: HashMap<Arc<str>, Arc<Labels>>,
     initializers: Vec<ResourceInitializers>,
     /// Their places, by resource.
-    initialized: FxHashMap<Box<str>, Vec<usize>>,
+    initialized: HashMap<Box<str>, Vec<usize>>,
     bypasses: Vec<Arc<Bypass>>,
     /// Is any hook asked about the configuration of admission?
     static_hooks: bool,
@@ -200,7 +199,7 @@ impl Snapshot {
                 bypasses.extend(configuration.bypasses.iter().map(|(bypass, _)| Arc::clone(bypass)));
             }
         }
-        let mut initialized = FxHashMap::<Box<str>, Vec<usize>>::default();
+        let mut initialized = HashMap::<Box<str>, Vec<usize>>::default();
         for (at, ResourceInitializers { resource, .. }) in initializers.iter().enumerate() {
             initialized.entry(resource.clone()).or_default().push(at);
         }

@@ -4,9 +4,11 @@
 //! narrowed it. It may also be meant. A reader of such a file cannot know, so anything that might let past a request
 //! that was looked at before counts, also where a closer look would show that it does not.
 
-use std::{fmt, sync::Arc};
-
-use rustc_hash::{FxHashMap, FxHashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+    sync::Arc,
+};
 
 use crate::{
     model::{Bypass, BypassEffect, FailurePolicy, Hook, MatchPolicy, OnProbeFailure, Protocol, Rule, Scope, Selector},
@@ -42,7 +44,7 @@ impl Snapshot {
     /// or changes where and how hooks are asked.
     pub fn relaxes(&self, former: &Self) -> Vec<Relaxation> {
         let mut found = Vec::new();
-        let hooks: FxHashMap<&str, u32> = (0..).zip(&self.hooks).map(|(index, hook)| (&*hook.id, index)).collect();
+        let hooks: HashMap<&str, u32> = (0..).zip(&self.hooks).map(|(index, hook)| (&*hook.id, index)).collect();
         for (index, old) in (0..).zip(&former.hooks) {
             match hooks.get(&*old.id) {
                 None => found.push(Relaxation::Gone(Box::from(&*old.name))),
@@ -52,7 +54,7 @@ impl Snapshot {
                 Some(_) => {}
             }
         }
-        let bypasses: FxHashMap<&str, &Bypass> =
+        let bypasses: HashMap<&str, &Bypass> =
             former.bypasses.iter().map(|bypass| (&*bypass.name, &**bypass)).collect();
         for new in &self.bypasses {
             if !bypasses.get(&*new.name).is_some_and(|old| bypass_within(old, new)) {
@@ -147,7 +149,7 @@ fn subset(wider: &[Box<str>], list: &[Box<str>]) -> bool {
     if list.len() <= FEW {
         return list.iter().all(|entry| wider.contains(entry));
     }
-    let wider: FxHashSet<&str> = wider.iter().map(|entry| &**entry).collect();
+    let wider: HashSet<&str> = wider.iter().map(|entry| &**entry).collect();
     list.iter().all(|entry| wider.contains(&**entry))
 }
 

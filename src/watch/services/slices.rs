@@ -1,13 +1,12 @@
 //! Slices: EndpointSlices of some Services to the addresses behind each port of these. Source: `k8s.io/api/discovery/v1`.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     net::{IpAddr, SocketAddr},
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use rustc_hash::FxHashMap;
 use serde_json::Value;
 
 use crate::hooks::services::Ports;
@@ -133,7 +132,7 @@ impl Slices {
     }
 
     /// The addresses behind each port of each Service.
-    pub(super) fn addresses(&self) -> FxHashMap<Box<str>, Ports> {
+    pub(super) fn addresses(&self) -> HashMap<Box<str>, Ports> {
         let known = self.ports.iter().map(|(service, known)| {
             let slices: Vec<_> = self.slices.values().filter(|slice| slice.service == *service).collect();
             let ports = known.ports.iter().map(|(number, name)| (*number, behind(&slices, name)));
