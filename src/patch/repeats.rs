@@ -26,7 +26,7 @@ pub(super) fn removed(text: &str, values: impl Iterator<Item = Range<usize>>) ->
     repeated.sort_unstable();
     let mut kept = String::with_capacity(text.len());
     let mut from = 0;
-    // What is inside of one that goes, goes with it.
+    // Repeated members of a member that goes are gone with it.
     for start in repeated {
         if start >= from {
             kept.push_str(&text[from..start]);
