@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+static UNREADABLE: [AtomicU64; UnreadableObjects::LABELS.len()] = [const { AtomicU64::new(0) }; 3];
 static LANE_PANICS: AtomicU64 = AtomicU64::new(0);
 
 /// The task that carries one worker's calls to one hook has panicked.
@@ -12,4 +13,35 @@ pub fn client_panicked() {
 /// Number of panics in workers' clients.
 pub fn client_panics() -> u64 {
     LANE_PANICS.load(Relaxed)
+}
+
+/// Objects of the cluster that could not be read, by what they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnreadableObjects {
+    /// Namespaces, for their labels.
+    Namespaces,
+    /// EndpointSlices of hooks' Services.
+    EndpointSlices,
+    /// Objects that are stored unfinished by their label.
+    StoredUnfinished,
+}
+
+impl UnreadableObjects {
+    /// Value of the label for each.
+    pub const LABELS: [&'static str; 3] = ["namespaces", "endpointslices", "stored_unfinished"];
+
+    /// One could not be read.
+    pub fn count(self) {
+        UNREADABLE[self as usize].fetch_add(1, Relaxed);
+    }
+
+    /// Number of these events since the start.
+    pub fn counted(self) -> u64 {
+        UNREADABLE[self as usize].load(Relaxed)
+    }
+
+    /// Numbers of all, each with its label.
+    pub(super) fn all() -> impl Iterator<Item = (&'static str, u64)> {
+        Self::LABELS.into_iter().zip(&UNREADABLE).map(|(label, count)| (label, count.load(Relaxed)))
+    }
 }
