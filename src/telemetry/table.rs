@@ -156,7 +156,7 @@ families! {
     ENDPOINTS_AGE = Gauge "gatepost_endpoints_age_seconds" []
         "Time since the apiserver last confirmed the endpoints of Services that hooks name, or since hooks name any; absent while they name none, and without --resolve-services endpoints. At 90 s the names are looked up.";
     CONFIG_AGE = Gauge "gatepost_config_age_seconds" []
-        "Time since the start of the last successful read of the configuration; absent before the first. At 5 s every request is rejected.";
+        "Time since the start of the last successful read of the configuration; absent before the first. At 5 s requests are rejected, unless a bypass rule or break-glass applies.";
     CONFIG_GENERATION = Gauge "gatepost_config_generation" []
         "Number of the configuration in force.";
     CONFIG_REJECTED = Gauge "gatepost_config_rejected" []
