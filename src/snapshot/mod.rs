@@ -42,7 +42,7 @@ pub use self::{
         names::is_dns_label,
         namespace::NAME_LABEL,
         url::{UrlProblem, parse_url},
-        webhooks::{CALL_AT_ONCE, DISPATCH, ENTRY_STATES, NOT_STATIC, STATIC, is_dispatch},
+        webhooks::{CALL_AT_ONCE, ENTRY_STATES, NOT_STATIC, STATIC, is_misspelt},
     },
     describe::describe_protocol,
     document::{note::Note, problem::Problem, spelling::nearest_words},
