@@ -3,7 +3,10 @@
 //! Where the answer does not show that, the object's metadata does. The two may be of different times, as one may come from
 //! a cache; so what is then shown was read between two reads of metadata that find the same object initialized.
 
-use http::{HeaderMap, Method, Request, StatusCode, Uri, header::ACCEPT_ENCODING};
+use http::{
+    HeaderMap, Method, Request, StatusCode, Uri,
+    header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE},
+};
 
 use super::{
     body::Body,
@@ -33,8 +36,12 @@ impl Proxy {
         if query.includes_uninitialized() {
             passing.set_query(&query.without_include())?;
         }
+        // No apiserver reads content here, and the request may be sent twice.
+        *passing.request.body_mut() = Body::default();
         // An answer that is looked at must not be compressed; it is one object.
-        passing.request.headers_mut().remove(ACCEPT_ENCODING);
+        for field in [ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE] {
+            passing.request.headers_mut().remove(field);
+        }
         let again = Again { uri: passing.request.uri().clone(), headers: passing.request.headers().clone() };
         let Passing { request, sent } = passing;
         let is_head = request.method() == Method::HEAD;
