@@ -3,7 +3,8 @@
 use bytes::{Buf, BytesMut};
 use http_body_util::BodyExt;
 use kube::client::Body;
-use serde_json::Value;
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Value, value::RawValue};
 
 use super::KubeError;
 
@@ -12,11 +13,11 @@ const LONGEST: usize = 8 << 20;
 
 /// One change of a watched list.
 #[derive(Clone, Debug, PartialEq)]
-pub enum WatchedChange {
+pub enum WatchedChange<T = Value> {
     /// An object is new, or has changed.
-    Changed(Value),
+    Changed(T),
     /// An object is gone.
-    Gone(Value),
+    Gone(T),
     /// Nothing has changed up to this revision.
     Bookmark(String),
     /// The revision we began at is forgotten: list anew.
@@ -41,7 +42,7 @@ impl Watch {
     ///
     /// # Errors
     /// Nonsense, or a connection that broke.
-    pub async fn next(&mut self) -> Result<Option<WatchedChange>, KubeError> {
+    pub async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<WatchedChange<T>>, KubeError> {
         loop {
             if let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
                 let line = self.read.split_to(end);
@@ -72,19 +73,32 @@ impl Watch {
 }
 
 /// Source: `metav1.WatchEvent`.
-fn event(line: &[u8]) -> Result<WatchedChange, String> {
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(rename = "type", default)]
+    kind: String,
+    #[serde(borrow)]
+    object: Option<&'a RawValue>,
+}
+
+fn event<T: DeserializeOwned>(line: &[u8]) -> Result<WatchedChange<T>, String> {
+    fn read<T: DeserializeOwned>(object: Option<&RawValue>) -> Result<T, String> {
+        let text = object.map_or("null", RawValue::get);
+        serde_json::from_str(text).map_err(|error| format!("no object (column {})", error.column()))
+    }
     let no_json = |error: serde_json::Error| format!("no JSON (column {})", error.column());
-    let mut event: Value = serde_json::from_slice(line).map_err(no_json)?;
-    let object = event.get_mut("object").map(Value::take).unwrap_or_default();
-    match event.get("type").and_then(Value::as_str) {
-        Some("ADDED" | "MODIFIED") => Ok(WatchedChange::Changed(object)),
-        Some("DELETED") => Ok(WatchedChange::Gone(object)),
-        Some("BOOKMARK") => match object.pointer("/metadata/resourceVersion").and_then(Value::as_str) {
+    let Line { kind, object } = serde_json::from_slice(line).map_err(no_json)?;
+    match &*kind {
+        "ADDED" | "MODIFIED" => read(object).map(WatchedChange::Changed),
+        "DELETED" => read(object).map(WatchedChange::Gone),
+        "BOOKMARK" => match read::<Value>(object)?.pointer("/metadata/resourceVersion").and_then(Value::as_str) {
             Some(revision) => Ok(WatchedChange::Bookmark(revision.to_owned())),
             None => Err("a bookmark has no revision".to_owned()),
         },
-        Some("ERROR") if object.get("code").and_then(Value::as_u64) == Some(410) => Ok(WatchedChange::Expired),
-        Some("ERROR") => Err("it ends with an error".to_owned()),
+        "ERROR" if read::<Value>(object)?.get("code").and_then(Value::as_u64) == Some(410) => {
+            Ok(WatchedChange::Expired)
+        }
+        "ERROR" => Err("it ends with an error".to_owned()),
         _ => Err("a change is of no known type".to_owned()),
     }
 }
@@ -96,7 +110,7 @@ mod tests {
     async fn events(text: &'static str) -> Vec<Result<WatchedChange, String>> {
         let mut watch = Watch::new(Body::from(text.as_bytes().to_vec()), "s".into(), "/p".into());
         let mut events = Vec::new();
-        while let Some(event) = watch.next().await.transpose() {
+        while let Some(event) = watch.next::<Value>().await.transpose() {
             let broken = event.is_err();
             events.push(event.map_err(|error| error.to_string()));
             if broken {

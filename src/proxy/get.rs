@@ -10,14 +10,18 @@ use http::{
 
 use super::{
     body::Body,
-    hold::MARKS,
     inspect::head,
     path::ResourcePath,
     query::Query,
     refusal::ProxyRefusal,
     serve::{Answered, Passing, Proxy, Sent},
 };
-use crate::{initialize::visibility::HiddenObject, telemetry::ProxyOutcome, wire::object_head::ObjectHead};
+use crate::{
+    initialize::{label::MARKS, visibility::HiddenObject},
+    kube::KubeError,
+    telemetry::ProxyOutcome,
+    wire::object_head::ObjectHead,
+};
 
 /// Subresource that shows the whole object.
 const STATUS: &str = "status";
@@ -119,16 +123,17 @@ impl Proxy {
     /// Head of an object whose answer does not show it: it is asked for.
     async fn head_of(&self, path: &ResourcePath) -> Result<ObjectHead, ProxyRefusal> {
         let name = path.name.as_deref().unwrap_or_default();
-        let asking = async { self.cluster.client().await?.find_metadata(&path.collection(), name).await };
+        let asking = async { self.cluster.client().await?.find_head(&path.collection(), name, MARKS).await };
         match asking.await {
-            Ok(Some(object)) => {
-                ObjectHead::of_json(object.to_string().as_bytes(), MARKS).ok_or_else(ProxyRefusal::unknown_object)
-            }
+            Ok(Some(head)) => Ok(head),
             // It has gone since: then it is not shown either.
             Ok(None) => Err(ProxyRefusal::not_found(path)),
             Err(failure) => {
                 self.cluster.failed(&failure).await;
-                Err(ProxyRefusal::unavailable())
+                Err(match failure {
+                    KubeError::Nonsense { .. } => ProxyRefusal::unknown_object(),
+                    _ => ProxyRefusal::unavailable(),
+                })
             }
         }
     }

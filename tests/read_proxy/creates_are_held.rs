@@ -208,6 +208,34 @@ async fn what_stores_nothing_or_is_finished_is_not_held() {
     assert_eq!(world.post(ALL, &new()).await.0, 422, "the webhook has marked it, and it was not stored");
 }
 
+/// An apiserver says of its fields as much, as deep.
+#[tokio::test]
+async fn a_hold_of_a_deeply_nested_object_ends_with_it() {
+    let deep = |mut object: Value| {
+        object["metadata"]["managedFields"] = (0..150).fold(json!(1), |deep, _| json!({"f:a": deep}));
+        object
+    };
+    for is_watched in [true, false] {
+        let world = World::new(move |request: Request<Incoming>| {
+            let watches = request.uri().query().is_some_and(|query| query.contains("watch=1"));
+            let answer = match *request.method() {
+                Method::POST => reply(201, &deep(config_map("a", 5, Some(&["x"])))),
+                _ if watches && !is_watched => reply(500, &json!({"kind": "Status"})),
+                _ if watches => {
+                    let event = json!({"type": "MODIFIED", "object": deep(config_map("a", 9, None))});
+                    Response::new(content(format!("{event}\n")))
+                }
+                _ => reply(200, &deep(finished())),
+            };
+            async { answer }
+        })
+        .await;
+        let request = ask("POST", ALL, "ann").header("accept", "application/json");
+        let (status, _, body) = world.call(request.body(Full::from(new().to_string())).unwrap()).await;
+        assert_eq!(status, 201, "{body:?}");
+    }
+}
+
 /// An apiserver leaves out warnings where there are many.
 #[tokio::test]
 async fn an_object_with_the_label_is_held_without_a_warning_and_in_every_form() {

@@ -9,13 +9,14 @@ use tokio::sync::Semaphore;
 use super::{follow::marks, resource::ServedResource};
 use crate::{
     initialize::{
-        label::{Marks, MarksStep, Target},
+        label::{MARKS, Marks, MarksStep, Target},
         unfinished::StoredObject,
     },
     kube::{KubeClient, KubeError, RawAnswer, object_path},
     live::{Current, Namespaces},
     memory::{MemoryBudget, Purpose, Reservation},
     offload,
+    wire::object_head::ObjectHead,
 };
 
 const JSON_PATCH: &str = "application/json-patch+json";
@@ -136,8 +137,13 @@ impl Turn {
 
     /// Its marks as they are stored now; `None` where it is gone, another one, or about to go.
     pub(super) async fn read_marks(&self) -> Result<Option<Read>, KubeError> {
-        let found = self.client.find_metadata(&self.resource.within(&self.stored.namespace), &self.stored.name).await?;
-        Ok(found.and_then(|object| Read::of(&object, &self.stored.uid)))
+        let collection = self.resource.within(&self.stored.namespace);
+        let found = self.client.find_head(&collection, &self.stored.name, MARKS).await?;
+        let there = found.filter(|head| head.uid == *self.stored.uid && !head.deleting);
+        Ok(there.map(|ObjectHead { label, annotation, resource_version: version, .. }| Read {
+            marks: Marks { label: label.map(Into::into), state: annotation.map(Into::into) },
+            version,
+        }))
     }
 
     /// Deletes the object.
