@@ -60,10 +60,13 @@ impl Proxy {
         if is_dry_run || !(is_created || (answer.status().is_success() && in_another_form)) {
             return Ok((ProxyOutcome::Written, answer));
         }
-        let Inspected { answer, body, room } =
+        let Inspected { mut answer, body, room } =
             self.inspect(answer, &self.created, sent.share_of_writes).await.map_err(ProxyRefusal::once_stored)?;
         // Not by the warning: an apiserver leaves warnings out where there are many.
         let head = head(answer.headers(), &body).ok_or_else(ProxyRefusal::unknown_object)?;
+        if head.label.is_none() {
+            warning::remove(answer.headers_mut());
+        }
         let is_held = is_created && head.label.is_some();
         if !is_held && !in_another_form {
             return Ok((ProxyOutcome::Written, Inspected { answer, body, room }.into_response()));
