@@ -403,11 +403,13 @@ async fn an_object_of_a_kind_named_table_is_hidden_whatever_its_rows_say() {
         table["apiVersion"] = json!("example.com/v1");
         table["kind"] = json!("Table");
         table["rows"] = json!([{"object": config_map("b", 7, None)}]);
-        reply(200, &table)
+        reply(if request.method() == "POST" { 201 } else { 200 }, &table)
     })
     .await;
     for (name, code) in [("new", 202), ("old", 200)] {
         let target = format!("/apis/example.com/v1/namespaces/shop/widgets/{name}");
         assert_eq!(world.get("ann", &target).await.0, code);
     }
+    let all = "/apis/example.com/v1/namespaces/shop/widgets";
+    assert_eq!(world.post(all, &json!({"kind": "Table"})).await.0, 201, "it is stored");
 }
