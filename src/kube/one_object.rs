@@ -5,12 +5,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header::CONTENT_TYPE};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 use super::{
     KubeClient, KubeError, Watch,
     client::{PATIENCE, percent_encoded},
 };
+use crate::wire::object_head::{ObjectHead, Wanted};
 
 /// Form in which an apiserver leaves out all but metadata.
 pub(super) const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
@@ -42,15 +42,31 @@ impl KubeClient {
         tokio::time::timeout(PATIENCE, reading).await.map_err(|_| self.late())?
     }
 
-    /// Metadata of the object of that name among those at `path`; `None` where there is none.
+    /// Head of the object of that name among those at `path`; `None` if there is none.
     ///
     /// # Errors
     /// As [`KubeClient::get`].
-    pub async fn find_metadata(&self, path: &str, name: &str) -> Result<Option<Value>, KubeError> {
-        self.find_metadata_as(path, name).await
+    pub async fn find_head(&self, path: &str, name: &str, wanted: Wanted<'_>) -> Result<Option<ObjectHead>, KubeError> {
+        let at = format!("{path}/{}", percent_encoded(name));
+        let reading = async {
+            let answer = self.send_for(&at, METADATA, None).await?;
+            if answer.status() == StatusCode::NOT_FOUND {
+                return Ok(None);
+            }
+            if !answer.status().is_success() {
+                return Err(self.refused(&at, answer).await);
+            }
+            let text = self.whole(&at, answer).await?;
+            match ObjectHead::of_json(&text, wanted) {
+                Some(head) => Ok(Some(head)),
+                None => Err(self.nonsense(&at, "it is no object with a uid".to_owned())),
+            }
+        };
+        tokio::time::timeout(PATIENCE, reading).await.map_err(|_| self.late())?
     }
 
-    /// The same, read only for what `T` has: what is nested deep elsewhere does not matter.
+    /// Metadata of the object of that name among those at `path`, read only for what `T` has: what is nested deep elsewhere
+    /// does not matter. `None` if there is none.
     ///
     /// # Errors
     /// As [`KubeClient::get`].
