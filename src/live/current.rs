@@ -12,7 +12,7 @@ use std::{
 use arc_swap::{ArcSwap, ArcSwapOption};
 
 use super::{
-    BreakGlasses, Generation, GenerationGuard, Hub, Labelled, LastGoodState, Rejection, RetiredHook, StoredObjects,
+    BreakGlasses, Generation, GenerationGuard, Hub, Labelled, LastGoodState, Rejection, RetiredEntry, StoredObjects,
     Unconfirmed, generation_guard::Newest, segment_moves::SegmentMoves,
 };
 use crate::{
@@ -52,7 +52,7 @@ pub struct Current {
     trusted: AtomicU64,
     /// The store's revision at the last good read, plus one; 0 where there is none.
     observed: AtomicU64,
-    retired: ArcSwap<Vec<RetiredHook>>,
+    retired: ArcSwap<Vec<RetiredEntry>>,
     break_glass: BreakGlasses,
     hub: Arc<Hub>,
     stored: Arc<StoredObjects>,
@@ -112,6 +112,10 @@ impl Current {
             let now = clock::now();
             self.segment_moves.replaced(&in_force.snapshot, &generation.snapshot, now);
             let before: HashSet<_> = in_force.snapshot.claimed().collect();
+            // A restart never enforces less: no instance can have attached before the first configuration.
+            if in_force.number == 0 {
+                self.hub.enforce(generation.snapshot.claimed());
+            }
             let new = generation.snapshot.claimed().filter(|name| !before.contains(name));
             self.hub.configure(new, now);
         }
@@ -254,19 +258,19 @@ impl Current {
         self.observed.store(revision.map_or(0, |revision| revision.saturating_add(1)), Ordering::Release);
     }
 
-    /// The hooks that are Draining, and those that are Gone and not forgotten yet. To see where every hook stands, load
-    /// the generation first.
-    pub fn retired(&self) -> Arc<Vec<RetiredHook>> {
+    /// Hooks and initializers that are Draining, and those that are Gone and not forgotten yet. To see where every one
+    /// stands, load the generation first.
+    pub fn retired(&self) -> Arc<Vec<RetiredEntry>> {
         self.retired.load_full()
     }
 
-    /// These hooks, and no others, are Draining or Gone.
-    pub fn set_retired(&self, retired: Vec<RetiredHook>) {
+    /// These, and no others, are Draining or Gone.
+    pub fn set_retired(&self, retired: Vec<RetiredEntry>) {
         self.retired.store(Arc::new(retired));
     }
 
-    /// The hooks that are no longer in force and still hold requests.
-    pub fn leaving(&self) -> Vec<RetiredHook> {
+    /// Hooks and initializers that are no longer in force and still hold requests.
+    pub fn leaving(&self) -> Vec<RetiredEntry> {
         self.retired().iter().filter(|retired| retired.drains()).cloned().collect()
     }
 }

@@ -8,7 +8,7 @@ use std::{
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::{Publisher, Replica};
-use crate::live::{Current, Rejection, RetiredHook};
+use crate::live::{Current, Rejection, RetiredEntry};
 
 /// Interval between two looks for a change.
 const LOOK: Duration = Duration::from_millis(200);
@@ -98,7 +98,7 @@ struct Mark {
     generation: u64,
     rejected: Option<Arc<Rejection>>,
     cannot_read: Option<String>,
-    retired: Arc<Vec<RetiredHook>>,
+    retired: Arc<Vec<RetiredEntry>>,
     stale: bool,
     stopping: bool,
     /// Documents that are open.

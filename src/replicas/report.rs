@@ -11,7 +11,7 @@ use super::{
     text::{short, time},
 };
 use crate::{
-    live::{Current, Generation, LiveHook, Rejection, RetiredHook, Rotation, attendance},
+    live::{Current, Generation, LiveHook, Rejection, RetiredEntry, Rotation, attendance},
     model::{FailurePolicy, Revision},
     schema::status::{BypassInForce, CallFailures, CallsInVain, OpenGlass},
     telemetry::{Attendance, RecentHookFailures, RecentInVain},
@@ -76,7 +76,7 @@ pub struct ReplicaReport {
     /// Hooks that there was no room for.
     #[serde(default)]
     pub hooks_left_out: usize,
-    /// The initializers that a process acts for, those without an instance first.
+    /// The initializers that a process acts for, those without an instance first; then those that no longer are in force.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub initializers: Vec<InitializerReport>,
     /// Initializers that there was no room for.
@@ -105,6 +105,13 @@ pub struct InitializerReport {
     /// Since when no instance has been attached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unattended_since: Option<String>,
+    /// Probing: no instance has been attached since it was configured, so it is not asked and refuses nothing. Draining
+    /// and Gone: it is not in force any more.
+    #[serde(default)]
+    pub state: HookStanding,
+    /// Since when it is Draining or Gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retired_since: Option<String>,
 }
 
 /// A configuration that was read, and is not in force because it is not sound.
@@ -161,12 +168,13 @@ pub struct ReadFailed {
     pub since: String,
 }
 
-/// State of a hook, for readers of reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+/// State of a hook or an initializer, for readers of reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum HookStanding {
     /// Not asked before a probe has passed.
     Probing,
     /// Asked.
+    #[default]
     Active,
     /// Asked no more, but by requests that began before.
     Draining,
@@ -223,13 +231,16 @@ impl ReplicaReport {
         let generation = current.load();
         let retired = current.retired();
         let live = (0..).zip(&generation.hooks).map(|(index, live)| in_force(&generation, index, live, now));
-        let mut hooks: Vec<_> = live.chain(retired.iter().map(gone)).collect();
+        let mut hooks: Vec<_> = live.chain(retired.iter().filter_map(gone)).collect();
         let hooks_left_out = hooks.len().saturating_sub(most_hooks);
         hooks.truncate(most_hooks);
         let (bypasses, bypasses_left_out) = exceptions::bypasses(&generation.snapshot);
-        let mut initializers = attendance(current, now);
+        let mut attendance = attendance(current, now);
+        attendance.sort_by_key(|one| (one.instances > 0, one.failure_policy == FailurePolicy::Ignore));
+        let retired = retired.iter().filter(|one| !one.is_hook()).map(left);
+        let mut initializers: Vec<_> = attendance.iter().map(|one| attended(one, clock)).chain(retired).collect();
         let initializers_left_out = initializers.len().saturating_sub(MOST_INITIALIZERS);
-        initializers.sort_by_key(|one| (one.instances > 0, one.failure_policy == FailurePolicy::Ignore));
+        initializers.truncate(MOST_INITIALIZERS);
         Self {
             replica: replica.name().to_owned(),
             instance: replica.instance().to_owned(),
@@ -255,7 +266,7 @@ impl ReplicaReport {
                 .map(|failed| ReadFailed { what: short(&failed.error), since: time(failed.since) }),
             hooks,
             hooks_left_out,
-            initializers: initializers.iter().take(MOST_INITIALIZERS).map(|one| attended(one, clock)).collect(),
+            initializers,
             initializers_left_out,
             published: time(clock),
         }
@@ -279,6 +290,21 @@ fn attended(one: &Attendance, clock: SystemTime) -> InitializerReport {
         holds: one.holds,
         oldest_hold_seconds: one.oldest.map(|oldest| oldest.as_secs_f64()),
         unattended_since: one.unattended.map(|time| self::time(clock.checked_sub(time).unwrap_or(clock))),
+        state: if one.proven { HookStanding::Active } else { HookStanding::Probing },
+        retired_since: None,
+    }
+}
+
+fn left(retired: &RetiredEntry) -> InitializerReport {
+    InitializerReport {
+        name: retired.name.to_string(),
+        failure_policy: FailurePolicy::Ignore.as_str().to_owned(),
+        instances: 0,
+        holds: 0,
+        oldest_hold_seconds: None,
+        unattended_since: None,
+        state: standing(&retired.rotation),
+        retired_since: Some(time(retired.rotation.since())),
     }
 }
 
@@ -319,12 +345,12 @@ fn call_failures(failures: &RecentHookFailures) -> CallFailures {
     }
 }
 
-fn gone(retired: &RetiredHook) -> HookReport {
-    HookReport {
-        name: retired.hook.name.to_string(),
-        id: retired.hook.id.to_string(),
+fn gone(retired: &RetiredEntry) -> Option<HookReport> {
+    Some(HookReport {
+        name: retired.name.to_string(),
+        id: retired.id.to_string(),
         configuration: retired.configuration.to_string(),
-        endpoint: retired.endpoint.to_string(),
+        endpoint: retired.endpoint.as_ref()?.to_string(),
         moves_to: None,
         state: standing(&retired.rotation),
         since: time(retired.rotation.since()),
@@ -333,7 +359,7 @@ fn gone(retired: &RetiredHook) -> HookReport {
         unproven_since: None,
         failures: None,
         in_vain: None,
-    }
+    })
 }
 
 fn standing(rotation: &Rotation) -> HookStanding {

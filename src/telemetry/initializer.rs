@@ -96,6 +96,8 @@ pub struct Attendance {
     pub oldest: Option<Duration>,
     /// For how long no instance has been attached; `None` while one is.
     pub unattended: Option<Duration>,
+    /// False while no instance has been attached since it was configured: it is not asked, and refuses nothing.
+    pub proven: bool,
 }
 
 /// Reads the attendance.

@@ -125,7 +125,7 @@ fn attention(report: &ReplicaReport) -> Vec<String> {
         }
     }
     lines.extend(report.hooks.iter().filter_map(|hook| Some(in_vain(hook, hook.in_vain.as_ref()?))));
-    lines.extend(report.initializers.iter().map(attended));
+    lines.extend(report.initializers.iter().filter(|one| one.retired_since.is_none()).map(attended));
     if report.initializers_left_out > 0 {
         let more = report.initializers_left_out;
         lines.push(format!("{more} more initializers; gatepost_initializer_instances has each of them"));
@@ -232,6 +232,8 @@ mod tests {
             instances: usize::from(since.is_none()) * 2,
             holds: usize::from(since.is_none()),
             oldest_hold_seconds: since.is_none().then_some(1.5),
+            state: HookStanding::Active,
+            retired_since: None,
             unattended_since: since.map(str::to_owned),
         };
         let since = Some("2026-01-01T00:00:00Z");

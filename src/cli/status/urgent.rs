@@ -115,6 +115,13 @@ fn unproven(hook: &HookReport) -> Option<String> {
 /// An initializer without an instance, and what becomes of new objects.
 fn unattended(one: &InitializerReport) -> Option<String> {
     let since = one.unattended_since.as_ref()?;
+    if one.state == HookStanding::Probing {
+        return Some(format!(
+            "UNASKED {}: this initializer is in rotation from its first instance on; none has attached since {since}; \
+             new objects are created without it",
+            one.name
+        ));
+    }
     let means = match &*one.failure_policy {
         "Ignore" => "new objects are created without it",
         _ => "new objects are refused",

@@ -170,7 +170,8 @@ pub(crate) fn observe(gate: &Gate) {
     metrics.observe(Reading::HooksUnproven, reading(current, hooks(|live| HookState::of(live) == HookState::Unproven)));
     metrics.observe(Reading::HooksMoving, reading(current, hooks(|live| HookState::of(live) == HookState::Moving)));
     metrics.observe(Reading::HooksProbing, reading(current, hooks(|live| HookState::of(live) == HookState::Probing)));
-    let draining = |current: &Current| Some(current.retired().iter().filter(|hook| hook.drains()).count() as f64);
+    let draining =
+        |current: &Current| Some(current.retired().iter().filter(|one| one.is_hook() && one.drains()).count() as f64);
     metrics.observe(Reading::HooksDraining, reading(current, draining));
     metrics.observe(Reading::HooksUnasked, reading(current, hooks(|live| !live.rotation.asks())));
     metrics.observe(Reading::HooksOverdue, reading(current, hooks(|live| live.overdue.is_some())));
