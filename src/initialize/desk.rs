@@ -84,6 +84,8 @@ pub struct NameState {
     pub oldest: Option<Instant>,
     /// Since when no instance is attached; `None` while one is.
     pub vacant_since: Option<Instant>,
+    /// An instance was attached before, or is.
+    pub ever_attached: bool,
 }
 
 /// Instances by name, and tasks on their way to them.
@@ -107,6 +109,7 @@ struct Claim {
     queue: VecDeque<TaskId>,
     tasks: BTreeSet<TaskId>,
     vacant_since: Option<Instant>,
+    ever_attached: bool,
 }
 
 #[derive(Debug)]
@@ -159,6 +162,7 @@ impl Desk {
         }
         claim.instances.insert(id);
         claim.vacant_since = None;
+        claim.ever_attached = true;
         let instance = Instance {
             name: Arc::clone(name),
             heard: now,
@@ -337,6 +341,7 @@ impl Desk {
             assigned: claim.tasks.len() - claim.queue.len(),
             oldest: claim.tasks.first().and_then(|id| self.tasks.get(id)).map(|task| task.since),
             vacant_since: claim.vacant_since,
+            ever_attached: claim.ever_attached,
         };
         self.names.iter().map(state).collect()
     }

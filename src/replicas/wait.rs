@@ -101,7 +101,7 @@ pub fn drained(seen: &ReplicasSeen, hook: &str, expect: usize) -> Progress {
             missing.push(format!("{name} has no fresh configuration, so its report may be outdated"));
         } else if report.hooks_left_out > 0 {
             let left_out = report.hooks_left_out;
-            missing.push(format!("{name} has {left_out} hooks more than its report holds: use its admin address"));
+            missing.push(format!("hooks that the report of {name} has no room for: {left_out}; use its admin address"));
         }
         for one in report.hooks.iter().filter(|one| is(one, hook)) {
             known.push(one);

@@ -15,6 +15,7 @@ fn replica(name: &str, revision: u64, observed: u64) -> ReplicaReport {
         age_seconds: Some(0.1),
         stale: false,
         stopping: false,
+        faults: Vec::new(),
         break_glass: Vec::new(),
         bypasses: Vec::new(),
         bypasses_left_out: 0,
@@ -183,7 +184,7 @@ fn a_replica_with_an_outdated_configuration_frees_nothing() {
     assert!(waiting(drained(&seen(vec![stale]), HOOK, 0)).contains("no fresh configuration"));
     let mut cut = with(replica("a", 7, 7), &[(HOOK, 1, HookStanding::Gone)]);
     cut.hooks_left_out = 3;
-    assert!(waiting(drained(&seen(vec![cut]), HOOK, 0)).contains("3 hooks more"));
+    assert!(waiting(drained(&seen(vec![cut]), HOOK, 0)).contains("no room for: 3;"));
 }
 
 #[test]
