@@ -203,7 +203,7 @@ pub(super) fn initializer_rejected(name: &str, said: StatusInfo) -> StatusInfo {
     causes.push(not_initialized(name, &said.message));
     let message = match &*said.message {
         "" => format!("initializer \"{name}\" refused the object"),
-        message => message.to_owned(),
+        message => format!("initializer \"{name}\" refused the object: {message}"),
     };
     let code = if (400..600).contains(&said.code) { said.code } else { 403 };
     StatusInfo { code, status: "Failure".into(), message, causes, has_details: true, ..said }
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn every_refusal_of_an_initializer_names_it_in_a_cause() {
+    fn every_refusal_of_an_initializer_names_it_in_its_message_and_in_a_cause() {
         for refusal in [
             initializer_failed("a.x", "why"),
             initializer_late("a.x", Duration::from_secs(1), None),
@@ -319,9 +319,11 @@ mod tests {
             too_many_holds("a.x"),
             no_room_to_initialize("a.x"),
             initializer_rejected("a.x", StatusInfo::default()),
+            initializer_rejected("a.x", StatusInfo { message: "no".into(), ..StatusInfo::default() }),
         ] {
             let named: Vec<_> = refusal.causes.iter().filter(|cause| cause.field == "a.x").collect();
             assert!(matches!(&*named, [cause] if cause.reason.starts_with("Initialization")), "{refusal:?}");
+            assert!(refusal.message.contains("initializer \"a.x\""), "{}", refusal.message);
         }
     }
 }

@@ -90,6 +90,8 @@ pub struct NameState {
     pub vacant_since: Option<Instant>,
     /// False while no instance has been attached since the name was configured.
     pub proven: bool,
+    /// An instance was attached before, or is.
+    pub ever_attached: bool,
 }
 
 /// Instances by name, and tasks on their way to them.
@@ -116,6 +118,7 @@ struct Claim {
     /// An instance has had it, or it was configured before the process began. Tasks of others are not taken.
     proven: bool,
     retired: Option<RetiredClaim>,
+    ever_attached: bool,
 }
 
 #[derive(Debug)]
@@ -161,6 +164,7 @@ impl Desk {
         claim.instances.insert(id);
         claim.vacant_since = None;
         claim.proven = true;
+        claim.ever_attached = true;
         let instance = Instance {
             name: Arc::clone(name),
             heard: now,

@@ -3,7 +3,7 @@
 use std::{
     collections::HashSet,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant, SystemTime},
@@ -12,13 +12,14 @@ use std::{
 use arc_swap::{ArcSwap, ArcSwapOption};
 
 use super::{
-    BreakGlasses, Generation, GenerationGuard, Hub, Labelled, LastGoodState, Rejection, RetiredEntry, StoredObjects,
-    Unconfirmed, generation_guard::Newest, segment_moves::SegmentMoves,
+    BreakGlasses, Generation, GenerationGuard, Hub, Labelled, LastGoodState, RegistrationState, Rejection,
+    RetiredEntry, StoredObjects, Unconfirmed, generation_guard::Newest, segment_moves::SegmentMoves,
 };
 use crate::{
     clock::{self, Age, Moment, Slept, slept},
     initialize::desk::DeskLimits,
     model::registration::Segment,
+    tls::ServerTls,
 };
 
 /// Older than this, the configuration is not trusted and requests are refused.
@@ -58,6 +59,9 @@ pub struct Current {
     stored: Arc<StoredObjects>,
     labelled: Arc<Labelled>,
     last_good: ArcSwapOption<LastGoodState>,
+    /// TLS of callers, and whether all of them need it.
+    serving_tls: OnceLock<(Arc<ServerTls>, bool)>,
+    registration: ArcSwapOption<RegistrationState>,
 }
 
 impl Current {
@@ -85,6 +89,8 @@ impl Current {
             stored: Arc::default(),
             labelled: Arc::default(),
             last_good: ArcSwapOption::empty(),
+            serving_tls: OnceLock::new(),
+            registration: ArcSwapOption::empty(),
         }
     }
 
@@ -215,6 +221,31 @@ impl Current {
             change(&mut state);
             self.last_good.store(Some(Arc::new(state)));
         }
+    }
+
+    /// Callers come by this TLS: all of them, or those that do not come by a unix socket. To be called once.
+    pub fn serve_with(&self, tls: Arc<ServerTls>, all: bool) {
+        let _ = self.serving_tls.set((tls, all));
+    }
+
+    /// TLS of callers; `None` where they come without.
+    pub fn serving_tls(&self) -> Option<&Arc<ServerTls>> {
+        self.serving_tls.get().map(|(tls, _)| tls)
+    }
+
+    /// True where no caller gets in, as the certificate in force is not valid.
+    pub fn is_unreachable(&self, clock: SystemTime) -> bool {
+        self.serving_tls.get().is_some_and(|(tls, all)| *all && tls.certificate_fault(clock).is_some())
+    }
+
+    /// The last comparison of the registration with what is in force; `None` where it is not followed.
+    pub fn registration(&self) -> Option<Arc<RegistrationState>> {
+        self.registration.load_full()
+    }
+
+    /// The registration was compared, or could not be.
+    pub fn set_registration(&self, state: RegistrationState) {
+        self.registration.store(Some(Arc::new(state)));
     }
 
     /// The process is about to end: not ready any longer, requests are still answered.

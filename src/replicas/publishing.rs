@@ -76,8 +76,10 @@ impl Publishing {
     pub async fn leave(&mut self) {
         match timeout(FAREWELL, self.publisher.leave()).await {
             Ok(Ok(())) => {}
-            Ok(Err(why)) => tracing::warn!(why, "this replica will seem alive for a while"),
-            Err(_) => tracing::warn!("withdrawing this replica's status took too long; it will be listed for a while"),
+            Ok(Err(why)) => tracing::warn!(why, "this replica will seem alive for up to 30 s"),
+            Err(_) => {
+                tracing::warn!("withdrawing this replica's status took too long; it will be listed for up to 30 s")
+            }
         }
     }
 

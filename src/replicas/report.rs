@@ -11,16 +11,18 @@ use super::{
     text::{short, time},
 };
 use crate::{
-    live::{Current, Generation, LiveHook, Rejection, RetiredEntry, Rotation, attendance},
+    live::{Current, Generation, LiveHook, Rejection, RetiredEntry, Rotation, attendance, replica_faults},
     model::{FailurePolicy, Revision},
-    schema::status::{BypassInForce, CallFailures, CallsInVain, OpenGlass},
-    telemetry::{Attendance, RecentHookFailures, RecentInVain},
+    schema::status::{BypassInForce, CallFailures, CallsInVain, OpenGlass, ReplicaFault},
+    telemetry::{Attendance, RecentCallFailures, RecentInVain},
 };
 
 /// Most problems of a rejected configuration; `/configz` has all of them.
 const MOST_PROBLEMS: usize = 8;
 /// Most initializers.
 const MOST_INITIALIZERS: usize = 64;
+/// Most faults; `/readyz?verbose` has all of them.
+const MOST_FAULTS: usize = 32;
 
 /// Report of one replica. Times are RFC 3339, in its own clock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -53,6 +55,9 @@ pub struct ReplicaReport {
     /// It is stopping.
     #[serde(default)]
     pub stopping: bool,
+    /// What keeps it from being called, or its hooks and initializers from being asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<ReplicaFault>,
     /// Break-glass documents that are open.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub break_glass: Vec<OpenGlass>,
@@ -253,6 +258,7 @@ impl ReplicaReport {
             age_seconds: age.map(|age| age.as_secs_f64()),
             stale,
             stopping: current.is_draining(),
+            faults: faults(current, (now, clock)),
             break_glass: exceptions::open(current.break_glass(), (now, clock)),
             bypasses,
             bypasses_left_out,
@@ -280,6 +286,18 @@ impl ReplicaReport {
             Revision::Digest(_) => Some(Revision::of_digest(&self.digest)).filter(|_| self.generation > 0),
         }
     }
+}
+
+/// The first faults, each shortened; the last one says how many more there are.
+fn faults(current: &Current, at: (Instant, SystemTime)) -> Vec<ReplicaFault> {
+    let all = replica_faults(current, at);
+    let more = all.len().saturating_sub(MOST_FAULTS);
+    let mut faults: Vec<_> = all.into_iter().take(MOST_FAULTS).collect();
+    faults.iter_mut().for_each(|fault| fault.what = short(&fault.what));
+    if let Some(last) = faults.last_mut().filter(|_| more > 0) {
+        last.what = format!("{}; {more} more faults like this, see /readyz?verbose", last.what);
+    }
+    faults
 }
 
 fn attended(one: &Attendance, clock: SystemTime) -> InitializerReport {
@@ -335,13 +353,15 @@ fn in_force(generation: &Generation, index: u32, live: &LiveHook, now: Instant) 
     }
 }
 
-fn call_failures(failures: &RecentHookFailures) -> CallFailures {
+fn call_failures(failures: &RecentCallFailures) -> CallFailures {
     CallFailures {
         failed: failures.failed,
         calls: failures.calls,
         seconds: failures.over.as_secs(),
         kind: failures.last.map(|last| last.kind.to_owned()),
         last: failures.last.map(|last| time(last.at)),
+        succeeded_since: failures.recovery.map(|recovery| recovery.successes),
+        last_success: failures.recovery.map(|recovery| time(recovery.last)),
     }
 }
 

@@ -101,11 +101,11 @@ pub fn drained(seen: &ReplicasSeen, hook: &str, expect: usize) -> Progress {
             missing.push(format!("{name} has no fresh configuration, so its report may be outdated"));
         } else if report.hooks_left_out > 0 {
             let left_out = report.hooks_left_out;
-            missing.push(format!("{name} has {left_out} hooks more than its report holds: use its admin address"));
+            missing.push(format!("hooks that the report of {name} has no room for: {left_out}; use its admin address"));
         } else if report.initializers_left_out > 0 {
             let left_out = report.initializers_left_out;
             missing
-                .push(format!("{name} has {left_out} initializers more than its report holds: look at its /configz"));
+                .push(format!("initializers that the report of {name} has no room for: {left_out}; look at /configz"));
         }
         for one in report.initializers.iter().filter(|one| one.name == hook) {
             is_initializer = true;

@@ -27,7 +27,7 @@ pub(in super::super) struct Run {
 
 /// The initializer before that has used up the request's time, where one that had its turn for `after` had less than its
 /// own timeout.
-pub(super) fn slowest(runs: &[Run], after: Duration, one: Option<&Initializer>) -> Option<(&str, Duration)> {
+pub(super) fn slowest<'r>(runs: &'r [Run], after: Duration, one: Option<&Initializer>) -> Option<(&'r str, Duration)> {
     let cut = one.is_some_and(|one| after < one.timeout);
     let slowest = runs.iter().max_by_key(|run| run.took);
     slowest.filter(|run| cut && run.took > after).map(|run| (&*run.name, run.took))

@@ -72,6 +72,7 @@ impl Desk {
             oldest: claim.tasks.first().and_then(|id| self.tasks.get(id)).map(|task| task.since),
             vacant_since: claim.vacant_since,
             proven: claim.proven,
+            ever_attached: claim.ever_attached,
         };
         self.names.iter().map(state).collect()
     }

@@ -15,6 +15,7 @@ fn replica(name: &str, revision: u64, observed: u64) -> ReplicaReport {
         age_seconds: Some(0.1),
         stale: false,
         stopping: false,
+        faults: Vec::new(),
         break_glass: Vec::new(),
         bypasses: Vec::new(),
         bypasses_left_out: 0,
@@ -193,7 +194,7 @@ fn the_processes_of_an_initializer_may_be_stopped_when_it_is_gone_everywhere() {
     assert!(waiting(drained(&states(HookStanding::Active), HOOK, 0)).ends_with("remove it first"));
     let mut cut = one("a", HookStanding::Gone, Some("t"));
     cut.initializers_left_out = 2;
-    assert!(waiting(drained(&seen(vec![cut]), HOOK, 0)).contains("2 initializers more"));
+    assert!(waiting(drained(&seen(vec![cut]), HOOK, 0)).contains("no room for: 2; look"));
 }
 
 #[test]
@@ -209,7 +210,7 @@ fn a_replica_with_an_outdated_configuration_frees_nothing() {
     assert!(waiting(drained(&seen(vec![stale]), HOOK, 0)).contains("no fresh configuration"));
     let mut cut = with(replica("a", 7, 7), &[(HOOK, 1, HookStanding::Gone)]);
     cut.hooks_left_out = 3;
-    assert!(waiting(drained(&seen(vec![cut]), HOOK, 0)).contains("3 hooks more"));
+    assert!(waiting(drained(&seen(vec![cut]), HOOK, 0)).contains("no room for: 3;"));
 }
 
 #[test]
