@@ -111,7 +111,7 @@ impl Import {
             let wanted = self.kind.phases().contains(&phase);
             let list = match list {
                 Ok(list) => list,
-                // What is not asked for need not be readable.
+                // A kind that is not asked for need not be readable.
                 Err(_) if !wanted => continue,
                 Err(error) => return Err(format!("{error}; {}", error.fix())),
             };

@@ -53,7 +53,7 @@ pub enum CommandExit {
     Aborted,
     /// The verdict that was asked for is no.
     Denied,
-    /// What was asked for is shown, and a replica has a fault.
+    /// Everything that was asked for is shown, and a replica has a fault.
     Faulty,
     /// A plugin was ended, or has failed, with this code; only the package hears of it.
     Plugin(u8),

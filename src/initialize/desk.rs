@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use self::action::Action;
+pub use self::action::{Action, Stale};
 use self::rotation::RetiredClaim;
 
 /// One initializer's turn at one object. Never used twice.
@@ -68,10 +68,6 @@ pub enum NotTaken {
     /// The most objects are held for the name, or in all.
     Full,
 }
-
-/// An answer that does not count: the task has ended, or is another's by now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stale;
 
 /// State of one name, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -55,7 +55,7 @@ pub struct ReplicaReport {
     /// It is stopping.
     #[serde(default)]
     pub stopping: bool,
-    /// What keeps it from being called, or its hooks and initializers from being asked.
+    /// Faults that keep it from being called, or its hooks and initializers from being asked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<ReplicaFault>,
     /// Break-glass documents that are open.

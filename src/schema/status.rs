@@ -87,7 +87,7 @@ pub struct Replica {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub bypasses: Option<Vec<BypassInForce>>,
-    /// In the first object: what keeps the replica from being called, or its hooks and initializers from being asked.
+    /// In the first object: faults that keep the replica from being called, or its hooks and initializers from being asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub faults: Option<Vec<ReplicaFault>>,

@@ -66,7 +66,7 @@ async fn drift_comes_and_goes_with_the_registration() {
     until("it is gone", || uncovered(&running.current) == Some(1)).await;
     let faults = replica_faults(&running.current, (Instant::now(), SystemTime::now()));
     let missing = "REGISTRATION mine does not send all requests that are to be seen, and they pass unseen: \
-                   c/h.example.com/0: there is no such registration; run gatepost register";
+                   test/h.example.com/0: there is no such registration; run gatepost register";
     assert!(matches!(&*faults, [one] if one.to_string().starts_with(missing)), "{faults:?}");
     cluster.says(REGISTRATION, Say::Status(403));
     cluster.asked();

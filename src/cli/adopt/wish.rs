@@ -10,7 +10,7 @@ use std::{
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::alone::give_back;
+use super::alone::{give_back, lives};
 use crate::{
     adopt::{
         AdoptionScope, CONDITION, Guard, LEADER, LIVE, Lease, Reason, Registered, SeenWebhook, WebhookKey,
@@ -35,8 +35,6 @@ const MOST_WISHES: usize = 64 << 10;
 const NOT_SELECTED: &str = "not selected";
 /// Prefix of the text of `Reason::Released`.
 const RELEASED: &str = "released;";
-/// Age of a lease, by our clock, from which its replica counts as dead; the clocks may differ by some of that.
-const SILENT: Duration = Duration::from_secs(60);
 /// Time without a renewal after which no replica leads: with another one alive, that has taken the lease by then.
 const LEADERLESS: Duration = LIVE.saturating_add(Duration::from_secs(5));
 /// Time for which replicas may go on calling a webhook that was given back.
@@ -54,7 +52,7 @@ pub(super) enum State {
 pub(super) struct Cluster {
     client: KubeClient,
     adopt: Adopt,
-    /// What the command waits for, as last printed.
+    /// Progress as last printed.
     waits_for: String,
 }
 
@@ -322,12 +320,6 @@ fn uncalled(seen: &SeenWebhook, leases: &[Lease], now: SystemTime) -> Option<Str
     Some(format!("it carries the condition {CONDITION}, and {who}"))
 }
 
-/// Was the lease renewed lately, by our clock?
-fn lives(lease: &Lease, now: SystemTime) -> bool {
-    let renewed = humantime::parse_rfc3339_weak(&lease.renewed).ok();
-    renewed.is_none_or(|renewed| now.duration_since(renewed).unwrap_or_default() < SILENT)
-}
-
 fn is_named(standing: &WebhookStanding, names: &[String]) -> bool {
     let WebhookKey { hook_type, configuration, .. } = &standing.key;
     let full = format!("{}/{configuration}", WebhookKey::word(*hook_type));
@@ -371,6 +363,7 @@ mod tests {
 
     use super::*;
     use crate::adopt::{Claims, replica_lease, standings};
+    use crate::cli::adopt::alone::SILENT;
 
     #[test]
     fn who_does_not_call_what_the_apiserver_does_not_is_told() {
