@@ -1,9 +1,13 @@
 //! Report: report of one replica. JSON, both ways.
 
+mod initializer;
+
 use std::time::{Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
+pub use self::initializer::InitializerReport;
+use self::initializer::{attended, left};
 #[cfg(test)]
 use super::text::LONGEST_TEXT;
 use super::{
@@ -14,7 +18,7 @@ use crate::{
     live::{Current, Generation, LiveHook, Rejection, RetiredEntry, Rotation, attendance, replica_faults},
     model::{FailurePolicy, Revision},
     schema::status::{BypassInForce, CallFailures, CallsInVain, OpenGlass, ReplicaFault},
-    telemetry::{Attendance, RecentCallFailures, RecentInVain},
+    telemetry::{RecentCallFailures, RecentInVain},
 };
 
 /// Most problems of a rejected configuration; `/configz` has all of them.
@@ -89,34 +93,6 @@ pub struct ReplicaReport {
     pub initializers_left_out: usize,
     /// Time of the report.
     pub published: String,
-}
-
-/// One initializer that a process acts for.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct InitializerReport {
-    /// Its name.
-    pub name: String,
-    /// Treatment of objects on which it does not act.
-    pub failure_policy: String,
-    /// Instances that are attached.
-    pub instances: usize,
-    /// Objects that wait for it.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub holds: usize,
-    /// Time that the oldest of them has waited, in seconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub oldest_hold_seconds: Option<f64>,
-    /// Since when no instance has been attached.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unattended_since: Option<String>,
-    /// Probing: no instance has been attached since it was configured, so it is not asked and refuses nothing. Draining
-    /// and Gone: it is not in force any more.
-    #[serde(default)]
-    pub state: HookStanding,
-    /// Since when it is Draining or Gone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub retired_since: Option<String>,
 }
 
 /// A configuration that was read, and is not in force because it is not sound.
@@ -298,32 +274,6 @@ fn faults(current: &Current, at: (Instant, SystemTime)) -> Vec<ReplicaFault> {
         last.what = format!("{}; {more} more faults like this, see /readyz?verbose", last.what);
     }
     faults
-}
-
-fn attended(one: &Attendance, clock: SystemTime) -> InitializerReport {
-    InitializerReport {
-        name: one.name.to_string(),
-        failure_policy: one.failure_policy.as_str().to_owned(),
-        instances: one.instances,
-        holds: one.holds,
-        oldest_hold_seconds: one.oldest.map(|oldest| oldest.as_secs_f64()),
-        unattended_since: one.unattended.map(|time| self::time(clock.checked_sub(time).unwrap_or(clock))),
-        state: if one.proven { HookStanding::Active } else { HookStanding::Probing },
-        retired_since: None,
-    }
-}
-
-fn left(retired: &RetiredEntry) -> InitializerReport {
-    InitializerReport {
-        name: retired.name.to_string(),
-        failure_policy: FailurePolicy::Ignore.as_str().to_owned(),
-        instances: 0,
-        holds: 0,
-        oldest_hold_seconds: None,
-        unattended_since: None,
-        state: standing(&retired.rotation),
-        retired_since: Some(time(retired.rotation.since())),
-    }
 }
 
 fn in_force(generation: &Generation, index: u32, live: &LiveHook, now: Instant) -> HookReport {
