@@ -360,7 +360,11 @@ impl Rotator {
         let published = SystemTime::now();
         let new = Arc::new(Generation { number, digest, revision, published, snapshot, hooks, bypassed, initializers });
         // Departures first: whoever looks finds a hook in force, or among the retired, and never in neither.
-        self.drain.replaced(old, &new);
+        let hub = self.current.hub();
+        self.drain.replaced(old, &new, hub);
+        if !self.settled {
+            hub.enforce(new.snapshot.claimed());
+        }
         self.report_retired();
         self.current.publish(Arc::clone(&new));
         self.report_workers();
@@ -372,7 +376,7 @@ impl Rotator {
     }
 
     fn report_retired(&mut self) {
-        if let Some(retired) = self.drain.sweep() {
+        if let Some(retired) = self.drain.sweep(self.current.hub()) {
             self.current.set_retired(retired);
         }
     }

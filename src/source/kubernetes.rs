@@ -370,6 +370,6 @@ fn nothing(files: &[SourceFile], place: &KubernetesLocation) -> Option<Note> {
         path: kinds.join(", "),
         what: "there is no such object".to_owned(),
         why: "so there are no hooks, and every write is allowed".to_owned(),
-        fix: "write one, as in docs/configuration.md".to_owned(),
+        fix: "create one; `gatepost check --help` shows how a configuration is checked first".to_owned(),
     })
 }

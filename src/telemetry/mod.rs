@@ -35,6 +35,6 @@ pub use read_proxy::{
     ReadProxyMetrics,
 };
 pub use reading::Reading;
-pub use recent::{LastFailure, RecentHookFailures, RecentInVain, SAMPLE_EVERY};
+pub use recent::{LastFailure, RecentCallFailures, RecentInVain, Recovery, SAMPLE_EVERY};
 pub use rejections::RejectionCause;
 pub use throttle::Throttle;

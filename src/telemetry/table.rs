@@ -110,7 +110,7 @@ families! {
     INITIALIZER_OLDEST_HOLD = Gauge "gatepost_initializer_oldest_hold_seconds" ["initializer"]
         "How long the oldest of these objects has waited; 0 while none does.";
     INITIALIZER_UNATTENDED = Gauge "gatepost_initializer_unattended_seconds" ["initializer"]
-        "For how long no instance has been attached; 0 while one is. From 10 s on, objects do not wait: the failure policy decides at once.";
+        "For how long no instance has been attached; 0 while one is. From 10 s on, objects do not wait: the failure policy decides at once. A name that is new, and has had no instance yet, is skipped.";
     STORED_REPORTS_DROPPED = Counter "gatepost_stored_reports_dropped_total" ["reason"]
         "Reports on Follow streams that were dropped, by reason. message (longer than 256 KiB), names (more than 1,024), causes (more than 1,000) and text (a name, uid or version of more than 253 bytes): the object is not corrected; above 16 MiB the stream ends. unknown_object: initialized or gone, and neither reported as unfinished nor waited for; harmless. unreadable and no_room: the stream ends.";
     ACCESS_REVIEWS = Counter "gatepost_access_reviews_total" ["outcome"]

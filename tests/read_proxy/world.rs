@@ -222,13 +222,13 @@ impl World {
     /// Another authority vouches for users' certificates from now on.
     pub fn replace_clients(&self) {
         put(&self.folder, "clients.crt", &Authority::new("other clients").pem());
-        assert_eq!(self.tls.look(), FileCheck::Replaced);
+        assert_eq!(self.tls.look(std::time::SystemTime::now()), FileCheck::Replaced);
     }
 
     /// The first one does so again.
     pub fn restore_clients(&self) {
         put(&self.folder, "clients.crt", &self.clients.pem());
-        assert_eq!(self.tls.look(), FileCheck::Replaced);
+        assert_eq!(self.tls.look(std::time::SystemTime::now()), FileCheck::Replaced);
     }
 
     /// The proxy is to end.
@@ -240,7 +240,8 @@ impl World {
     pub async fn admin(&self) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        tokio::spawn(ProxyAdmin::new(Arc::clone(&self.proxy), Arc::new(Metrics::new(1))).serve(listener, None));
+        let admin = ProxyAdmin::new(Arc::clone(&self.proxy), Arc::clone(&self.tls), Arc::new(Metrics::new(1)));
+        tokio::spawn(admin.serve(listener, false));
         address
     }
 

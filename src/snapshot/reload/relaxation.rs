@@ -11,7 +11,10 @@ use std::{
 };
 
 use crate::{
-    model::{Bypass, BypassEffect, FailurePolicy, Hook, MatchPolicy, OnProbeFailure, Protocol, Rule, Scope, Selector},
+    model::{
+        Bypass, BypassEffect, FailurePolicy, Hook, Initializer, MatchPolicy, OnProbeFailure, Protocol, Rule, Scope,
+        Selector,
+    },
     snapshot::Snapshot,
 };
 
@@ -22,6 +25,8 @@ pub enum Relaxation {
     Gone(Box<str>),
     /// A hook sees fewer requests, or its answer counts less.
     Narrowed(Box<str>),
+    /// An initializer is no longer there, acts on fewer objects, or need not act.
+    Initializer(Box<str>),
     /// A bypass is new, or applies to more requests.
     Bypass(Box<str>),
     /// The labels of a namespace, which selectors look at, are other ones.
@@ -33,6 +38,7 @@ impl fmt::Display for Relaxation {
         match self {
             Self::Gone(hook) => write!(f, "hook {hook} is gone"),
             Self::Narrowed(hook) => write!(f, "hook {hook} sees fewer requests or its answer counts less"),
+            Self::Initializer(name) => write!(f, "initializer {name} is gone, acts on fewer objects or need not act"),
             Self::Bypass(bypass) => write!(f, "bypass {bypass} applies to more requests"),
             Self::Namespace(namespace) => write!(f, "namespace {namespace} has other labels"),
         }
@@ -53,6 +59,13 @@ impl Snapshot {
                 }
                 Some(_) => {}
             }
+        }
+        for old in &former.initializers {
+            let new = self.initializers_of(&old.api_group, &old.resource);
+            let new = |name: &str| new?.initializers.iter().find(|new| *new.name == *name);
+            let narrowed = |old: &&Initializer| new(&old.name).is_none_or(|new| initializer_narrows(old, new));
+            let narrowed = old.initializers.iter().filter(narrowed);
+            found.extend(narrowed.map(|one| Relaxation::Initializer(Box::from(&*one.name))));
         }
         let bypasses: HashMap<&str, &Bypass> =
             former.bypasses.iter().map(|bypass| (&*bypass.name, &**bypass)).collect();
@@ -101,6 +114,13 @@ fn hook_narrows(old: &Hook, new: &Hook) -> bool {
         || !selects_all_of(&new.namespace_selector, &old.namespace_selector)
         || !selects_all_of(&new.object_selector, &old.object_selector)
         || !covered(&old.rules, &new.rules)
+}
+
+fn initializer_narrows(old: &Initializer, new: &Initializer) -> bool {
+    (old.failure_policy != FailurePolicy::Ignore && new.failure_policy == FailurePolicy::Ignore)
+        || (old.acts_in_flight() && !new.acts_in_flight())
+        || !selects_all_of(&new.namespace_selector, &old.namespace_selector)
+        || !selects_all_of(&new.object_selector, &old.object_selector)
 }
 
 /// Is the path the beginning of what it was? The server that listens there may say yes to everything; another endpoint

@@ -147,6 +147,10 @@ impl Turn {
             Err(failure) => failure,
         };
         let rejected = matches!(failure, Failure::Rejected(_));
+        // Its process may have gone because it was taken out of the configuration meanwhile. No object fails for that.
+        if !rejected && Head::of(&self.engine.current.load(), &self.stored, name).is_none() {
+            return Ok(Some(Ended::Waits));
+        }
         match failure.result(name, head.one.failure_policy) {
             Some(result) => {
                 let outcome = if rejected { InitializerOutcome::Rejected } else { InitializerOutcome::FailedClosed };

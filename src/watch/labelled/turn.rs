@@ -16,7 +16,6 @@ use crate::{
     live::{Current, Namespaces},
     memory::{MemoryBudget, Purpose, Reservation},
     offload,
-    wire::object_head::ObjectHead,
 };
 
 const JSON_PATCH: &str = "application/json-patch+json";
