@@ -27,7 +27,6 @@ use crate::{
 const EVERY: Duration = Duration::from_millis(500);
 /// Attempts of a write that conflicts with others.
 const TRIES: usize = 10;
-
 /// Most bytes of the patch with all requests: the lease has more to hold.
 const MOST_WISHES: usize = 64 << 10;
 

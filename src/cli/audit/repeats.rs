@@ -9,7 +9,7 @@ use super::record::{Asked, Record};
 /// Most reviews that are held back.
 const MOST_HELD: usize = 512;
 /// Most bytes of their lines.
-const MOST_BYTES: usize = 64 << 20;
+const MOST_BYTES: usize = 4 << 20;
 
 /// Reviews that are held back, in order of the first of each.
 #[derive(Debug, Default)]
@@ -44,9 +44,10 @@ impl Repeats {
         self.held.push_back(Repeated { line: line.into(), times: 1, last: record.time(), key });
     }
 
-    /// The first review, where too many are held back or nothing more comes.
+    /// The first review, where it is no repeat, too many are held back, or nothing more comes.
     pub(super) fn pop(&mut self, is_end: bool) -> Option<Repeated> {
-        if !is_end && self.held.len() <= MOST_HELD && self.bytes <= MOST_BYTES {
+        let may_repeat = self.held.front().is_some_and(|first| first.key.is_some());
+        if !is_end && may_repeat && self.held.len() <= MOST_HELD && self.bytes <= MOST_BYTES {
             return None;
         }
         let first = self.held.pop_front()?;
