@@ -285,3 +285,27 @@ impl<'a> Lookup<'a> {
         read.as_ref().map(Option::as_ref).map_err(|refusal| LookupError::Refused(refusal.clone()))
     }
 }
+
+/// Result of `look`, after the labels of the namespace or object that it needs have been looked up.
+pub(super) async fn known<'l, T>(
+    lookup: &mut Lookup<'l>,
+    look: impl Fn(&Lookup<'l>) -> Result<T, LookupError>,
+) -> Result<T, StatusError> {
+    let mut found = false;
+    loop {
+        match look(lookup) {
+            Ok(known) => return Ok(known),
+            Err(LookupError::Refused(refusal)) => return Err(refusal),
+            Err(LookupError::Unavailable(why)) => return Err(Box::new(status::internal(&why))),
+            Err(LookupError::Large) => lookup.read().await,
+            Err(LookupError::Slow) => lookup.conditions.evaluate().await,
+            Err(LookupError::Unknown(namespace)) if found => {
+                return Err(Box::new(status::namespace_not_found(&namespace)));
+            }
+            Err(LookupError::Unknown(namespace)) => {
+                found = true;
+                lookup.find(&namespace).await;
+            }
+        }
+    }
+}

@@ -101,7 +101,7 @@ impl Drain {
                 self.leaves(retired(old, index, live, rotation), old.number, new.number);
             }
         }
-        let leaving: FxHashSet<&Arc<str>> = old.snapshot.claimed().filter(|name| !claimed.contains(name)).collect();
+        let leaving: HashSet<&Arc<str>> = old.snapshot.claimed().filter(|name| !claimed.contains(name)).collect();
         for name in leaving {
             let rotation = match hub.is_unproven(name) {
                 true => Rotation::Gone { since: now, how: RetireReason::NeverAsked },

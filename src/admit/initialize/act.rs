@@ -9,15 +9,12 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use tokio::time::timeout_at;
 
-use super::{
-    super::{
-        case::Case,
-        lookup::Lookup,
-        patched::{Patched, Unpatched, patched, room_for, scanned},
-        status,
-        status::StatusError,
-    },
-    known,
+use super::super::{
+    case::Case,
+    lookup::{Lookup, known},
+    patched::{Patched, Unpatched, patched, room_for, scanned},
+    status,
+    status::StatusError,
 };
 use crate::{
     clock::now,
