@@ -275,6 +275,17 @@ impl<'a> InitializingPhase<'a> {
             for one in &entry.initializers {
                 let later = entry.by_label || self.case.caller.stores_unfinished;
                 let selected = timeout_at(until.into(), self.is_selected(one, later, lookup)).await;
+                // Labels that are not to be had are a failure of each initializer that selects by them.
+                if let Some(why) = lookup.unavailable()
+                    && one.failure_policy == FailurePolicy::Ignore
+                    && !one.namespace_selector.is_empty()
+                    && matches!(selected, Ok(Err(_)))
+                {
+                    let (name, took) = (Arc::clone(&one.name), now().saturating_duration_since(self.case.began));
+                    let passed_over = Some(Failure::Unable(why.to_owned()).passed_over(&name));
+                    self.ended(Run { name, outcome: InitializerOutcome::FailedOpen, took, passed_over });
+                    continue;
+                }
                 if selected.unwrap_or_else(|_| Err(Box::new(status::out_of_time())))? {
                     names.push(&*one.name);
                 }
@@ -367,6 +378,7 @@ async fn known<'l, T>(
         match look(lookup) {
             Ok(known) => return Ok(known),
             Err(LookupError::Refused(refusal)) => return Err(refusal),
+            Err(LookupError::Unavailable(why)) => return Err(Box::new(status::internal(&why))),
             Err(LookupError::Large) => lookup.read().await,
             Err(LookupError::Slow) => lookup.conditions.evaluate().await,
             Err(LookupError::Unknown(namespace)) if found => {

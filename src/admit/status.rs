@@ -88,11 +88,6 @@ pub(super) fn no_object(field: &str, selector: &str) -> StatusInfo {
     failure(400, "BadRequest", format!("the review has no {field}, by whose labels a hook's {selector} decides"))
 }
 
-/// Rejection because the cached labels may differ from the cluster's. Upstream: any error but NotFound is a 500.
-pub(super) fn namespaces_too_old(age: Duration) -> StatusInfo {
-    internal(&format!("there has been no news of namespaces from the apiserver for {} s", age.as_secs()))
-}
-
 /// A hook's conditions cannot be evaluated, under Fail. Upstream: `apierrors.NewForbidden` around what went wrong.
 pub(super) fn conditions_failed(review: &Review, why: &str) -> StatusInfo {
     let Gvr { group, resource, .. } = RuleTarget::as_made(review).resource;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header::CONTENT_TYPE};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
@@ -12,7 +13,7 @@ use super::{
 };
 
 /// Form in which an apiserver leaves out all but metadata.
-const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+pub(super) const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
 /// An apiserver's answer, unread.
 #[derive(Clone, Debug)]
@@ -46,6 +47,17 @@ impl KubeClient {
     /// # Errors
     /// As [`KubeClient::get`].
     pub async fn find_metadata(&self, path: &str, name: &str) -> Result<Option<Value>, KubeError> {
+        self.find_metadata_as(path, name).await
+    }
+
+    /// The same, read only for what `T` has: what is nested deep elsewhere does not matter.
+    ///
+    /// # Errors
+    /// As [`KubeClient::get`].
+    pub async fn find_metadata_as<T>(&self, path: &str, name: &str) -> Result<Option<T>, KubeError>
+    where
+        T: DeserializeOwned + Send + 'static,
+    {
         let at = format!("{path}/{}", percent_encoded(name));
         let reading = async {
             let answer = self.send_for(&at, METADATA, None).await?;
@@ -71,13 +83,6 @@ impl KubeClient {
         let field = percent_encoded(&format!("metadata.name={name}"));
         let (revision, seconds) = (percent_encoded(revision), lasting.as_secs().max(1));
         let at = format!("{path}?watch=1&fieldSelector={field}&resourceVersion={revision}&timeoutSeconds={seconds}");
-        let opening = async {
-            let answer = self.send_for(&at, METADATA, None).await?;
-            match answer.status().is_success() {
-                true => Ok(Watch::new(answer.into_body(), self.server().to_owned(), path.to_owned())),
-                false => Err(self.refused(path, answer).await),
-            }
-        };
-        tokio::time::timeout(PATIENCE, opening).await.map_err(|_| self.late())?
+        self.open_watch(&at, METADATA).await
     }
 }

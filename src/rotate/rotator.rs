@@ -366,7 +366,9 @@ impl Rotator {
         self.report_workers();
         self.report_missing_connections(new.hooks.len());
         let probing = new.hooks.iter().filter(|live| !live.is_in_place()).count();
-        tracing::info!(generation = number, revision = %new.revision, hooks = new.hooks.len(), probing, "in force");
+        let (revision, hooks) = (&new.revision, new.hooks.len());
+        let initializers = new.snapshot.initializer_count();
+        tracing::info!(generation = number, %revision, hooks, probing, initializers, "in force");
     }
 
     fn report_retired(&mut self) {

@@ -19,7 +19,7 @@ use prometheus_client::{
 use self::samples::{build, by_outcome, counter, family, histogram};
 use super::{
     AccessReviewOutcome, Attendance, DroppedReport, InitializerOutcome, Metrics, ReadOutcome, Reading, Refused,
-    RequestOutcome, TlsReload, faults, log,
+    RequestOutcome, TlsReload, UnreadableObjects, faults, log,
     table::{self, Family},
 };
 use crate::adopt::Reason;
@@ -112,6 +112,9 @@ impl Collector for Scrape {
             (&table::LAST_GOOD_UNWRITTEN, Reading::LastGoodUnwritten),
         ];
         self.values(encoder, &values)?;
+        family(encoder, &table::UNREADABLE_OBJECTS, |out| {
+            UnreadableObjects::all().try_for_each(|(label, count)| counter(out, &[("objects", label)], count))
+        })?;
         self.adoption(encoder)?;
         family(encoder, &table::INFLIGHT_BYTES, |out| {
             let purposes = [

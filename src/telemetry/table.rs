@@ -152,11 +152,11 @@ families! {
     NAMESPACES = Gauge "gatepost_namespaces" []
         "Namespaces known from the apiserver; absent without --namespaces-from.";
     NAMESPACES_AGE = Gauge "gatepost_namespaces_age_seconds" []
-        "Time since the apiserver last sent anything about namespaces. At 90 s, requests that need their labels are rejected.";
+        "Time since the apiserver last sent anything about namespaces. From 90 s on, each request that needs the labels of a namespace asks for that namespace alone.";
     ENDPOINTS_AGE = Gauge "gatepost_endpoints_age_seconds" []
         "Time since the apiserver last confirmed the endpoints of Services that hooks name, or since hooks name any; absent while they name none, and without --resolve-services endpoints. At 90 s the names are looked up.";
     CONFIG_AGE = Gauge "gatepost_config_age_seconds" []
-        "Time since the start of the last successful read of the configuration; absent before the first. At 5 s every request is rejected.";
+        "Time since the start of the last successful read of the configuration; absent before the first. At 5 s requests are rejected, unless a bypass rule or break-glass applies.";
     CONFIG_GENERATION = Gauge "gatepost_config_generation" []
         "Number of the configuration in force.";
     CONFIG_REJECTED = Gauge "gatepost_config_rejected" []
@@ -169,6 +169,8 @@ families! {
         "1 while the last good configuration on disk, or a document of it, has been in force since the start; absent without --last-good.";
     LAST_GOOD_UNWRITTEN = Gauge "gatepost_last_good_unwritten" []
         "1 while the configuration in force cannot be written to disk; absent without --last-good.";
+    UNREADABLE_OBJECTS = Counter "gatepost_unreadable_objects_total" ["objects"]
+        "Objects of the cluster that were skipped because they cannot be read, each time they are met: namespaces (their labels are looked up when they are needed), endpointslices, and stored_unfinished (an object nested too deep to be initialized: the failure policy of the initializer decides).";
     ADOPTED = Gauge "gatepost_adopted_webhooks" []
         "Webhooks that carry the condition gatepost.dev/served and that this replica calls in the apiserver's place; absent without --adopt.";
     ADOPTED_UNCALLED = Gauge "gatepost_adopted_webhooks_uncalled" []

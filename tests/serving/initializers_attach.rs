@@ -543,13 +543,25 @@ async fn an_initializer_that_does_not_answer_is_late() {
 }
 
 #[tokio::test]
-async fn the_stream_of_a_name_that_is_taken_away_ends() {
-    let gate = configured("  - {name: a.example.com, @TOKEN}\n");
+async fn the_stream_of_a_name_that_is_taken_away_ends_and_its_task_by_the_policy() {
+    let gate = configured("  - {name: a.example.com, failurePolicy: Fail, timeout: 1s, @TOKEN}\n");
     let sidecar = serving(&gate).await;
     let mut instance = Instance::claim(&sidecar, "a.example.com", TOKEN).await.unwrap();
-    let other = configured("  - {name: a.example.com}\n").current.publish(gate.current.load());
-    let mut other = Arc::into_inner(other).unwrap();
-    other.number += 1;
-    gate.current.publish(Arc::new(other));
-    assert!(matches!(instance.next().await, Got::Ended(status) if status == "7"), "PERMISSION_DENIED");
+    let taking_away = async {
+        instance.task().await;
+        let without_token = "  - {name: a.example.com, failurePolicy: Fail, timeout: 1s}\n";
+        let other = configured(without_token).current.publish(gate.current.load());
+        let mut other = Arc::into_inner(other).unwrap();
+        other.number += 1;
+        gate.current.publish(Arc::new(other));
+        assert!(matches!(instance.next().await, Got::Ended(status) if status == "7"), "PERMISSION_DENIED");
+        assert_eq!(gate.current.hub().held(), 1, "the object waits for another instance");
+    };
+    let began = Instant::now();
+    let (verdict, ()) = tokio::join!(create(&gate, create_pod("u", 0)), taking_away);
+    let refusal = verdict.refusal.unwrap();
+    assert_eq!((refusal.code, &*refusal.reason), (504, "Timeout"));
+    assert!(refusal.message.contains("a.example.com"), "{}", refusal.message);
+    assert!(began.elapsed() < LONG / 2, "within the initializer's time, not the request's");
+    assert_eq!(gate.current.hub().held(), 0);
 }

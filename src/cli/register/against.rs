@@ -111,6 +111,11 @@ mod tests {
             format!("{{operations: [CREATE], apiGroups: [x.io], apiVersions: [{version}], resources: [things]}}")
         };
         let creates = PODS.replace(", UPDATE", "");
+        let events = |groups: &str| {
+            format!("{{operations: [CREATE], apiGroups: [{groups}], apiVersions: [v1], resources: [events]}}")
+        };
+        let (core, both) = (events("''"), events("'', events.k8s.io"));
+        let converting = format!("{ALL}, {core}");
         for (hook, entry, words) in [
             ((PODS, ""), (PODS, "/validate", ""), ""),
             ((PODS, ""), (ALL, "/validate", ""), ""),
@@ -121,6 +126,10 @@ mod tests {
             ((&*things("v1"), ""), (&things("v1"), "/validate/one-version", ""), ""),
             ((&*things("v1"), ""), (ALL, "/validate/one-version", ""), "in other versions than it takes"),
             ((&*things("'*'"), ""), (&things("v2"), "/validate", ""), ""),
+            ((&*core, ""), (ALL, "/validate/one-version", ""), "CREATE of events is sent by"),
+            ((&*core, ""), (&*converting, "/validate/one-version", ""), ""),
+            ((&*core, "matchPolicy: Exact"), (ALL, "/validate/one-version", ""), ""),
+            ((&*both, ""), (&*both, "/validate/one-version", ""), ""),
             ((PODS, ""), (PODS, "/validate", LABEL), "a selector of g.validate.gatepost.dev leaves it out"),
         ] {
             let (output, covered) = of(hook, entry);

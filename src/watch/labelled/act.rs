@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Instant};
 use serde_json::Value;
 
 use super::{
+    super::namespaces::labels_of,
     review,
     turn::{Turn, WholeObject},
 };
@@ -178,11 +179,8 @@ impl Turn {
             }
             failure => Failure::Unread(failure),
         };
-        let found = self.client.find("/api/v1/namespaces", namespace).await.map_err(unknown)?;
-        let found = found.ok_or_else(|| Failure::Unable("there is no such namespace".to_owned()))?;
-        let labels = found["metadata"]["labels"].as_object().into_iter().flatten();
-        let labels: Labels = labels.filter_map(|(key, value)| Some((key.as_str(), value.as_str()?))).collect();
-        Ok(Arc::new(labels))
+        let found = labels_of(&self.client, namespace).await.map_err(unknown)?;
+        found.map(Arc::new).ok_or_else(|| Failure::Unable("there is no such namespace".to_owned()))
     }
 }
 
