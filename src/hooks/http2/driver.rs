@@ -205,7 +205,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
         if let Broken::Fault(fault) = broken {
             self.connection.lose(fault);
             // Bytes that do not leave at once do not matter any more.
-            poll_fn(|cx| Poll::Ready(drop((self.poll_write(cx), Pin::new(&mut self.io).poll_flush(cx))))).await;
+            poll_fn(|cx| {
+                Poll::Ready((self.poll_write(cx).is_ready(), Pin::new(&mut self.io).poll_flush(cx).is_ready()))
+            })
+            .await;
         }
         let why = self.why(&broken);
         self.connection.fail(&why);
