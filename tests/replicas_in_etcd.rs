@@ -167,7 +167,7 @@ fn a_replica_that_dies_is_not_listed_for_long(program: &Path) {
     // Etcd looks for leases that are over twice a second; the rest is for a busy machine.
     assert!(killed.elapsed() < TTL + Duration::from_secs(10), "{:?}", killed.elapsed());
     let (code, _, stderr) = gatepost(&cluster, &["status", "--expect", "2"]);
-    assert_eq!((code, &*stderr), (Some(1), "gatepost: 1 replicas are alive; expected: 2\n"));
+    assert_eq!((code, &*stderr), (Some(1), "gatepost: 1 replica alive; expected: 2\n"));
 }
 
 /// Or it would be away for seconds again and again, and a hook that it asks might be taken for gone.

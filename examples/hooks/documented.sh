@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs the commands with which the documentation generates code from proto/ and calls Gatepost over gRPC, as they stand
-# there: Python's and Go's of docs/writing-a-hook.md, grpcurl's of docs/beside-an-apiserver.md, ghz's of loadtest/README.md.
+# there: Python's and Go's of docs/writing-a-hook.md, grpcurl's of docs/beside-an-apiserver.md, ghz's of loadtest/README.md,
+# and those of README.md that serve a hook and send it a review.
 # The generated code has to be usable: Python imports it, Go builds a server with it.
 #
 # protoc is the system's, or, as the chapter says, Python's grpc_tools; grpcurl and ghz are built with Go where they are not
@@ -10,6 +11,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 root="$PWD"
+source tests/e2e/console.sh
 work="$(mktemp -d)"
 gatepost_pid=
 left_out=()
@@ -141,12 +143,19 @@ GO
   echo "docs/writing-a-hook.md: Go's commands: generated, and a server is built with it ($(PATH="$tools:$PATH" protoc --version))"
 }
 
+readme() {
+  local log="$work/readme.log"
+  mkdir -p "$work/readme/path"
+  ln -s "$(realpath "$gatepost")" "$work/readme/path/gatepost"
+  ln -s "$root/examples" "$work/readme/"
+  begin_console
+  blocks README.md Serve yaml | at_console >"$work/readme/gatepost.yaml"
+  (cd "$work/readme" && PATH="$work/readme/path:$PATH" console "$root/README.md" Serve) >"$log" 2>&1 || fail "README.md: Serve"
+  echo "README.md: Serve: a hook is served, and reviews are decided as printed"
+}
+
 begin_gatepost() {
-  local gatepost="${GATEPOST:-}" tries
-  if [[ -z "$gatepost" ]]; then
-    cargo build --quiet --bin gatepost
-    gatepost="${CARGO_TARGET_DIR:-target}/debug/gatepost"
-  fi
+  local tries
   # There before it is looked into.
   : >"$work/gatepost.out"
   "$gatepost" serve --config examples/config/minimal --plaintext --listen 127.0.0.1:0 --admin 127.0.0.1:0 \
@@ -192,6 +201,12 @@ with_ghz() {
   echo "loadtest/README.md: ghz sends reviews, and each is answered"
 }
 
+gatepost="${GATEPOST:-}"
+if [[ -z "$gatepost" ]]; then
+  cargo build --quiet --bin gatepost
+  gatepost="${CARGO_TARGET_DIR:-target}/debug/gatepost"
+fi
+readme
 python
 in_go
 begin_gatepost

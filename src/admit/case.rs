@@ -96,6 +96,7 @@ impl<'a> Case<'a> {
             match role {
                 Ok(role) => return Ok(Some(role)),
                 Err(LookupError::Refused(refusal)) => return Err(refusal),
+                Err(LookupError::Unavailable(why)) => return Err(Box::new(status::internal(&why))),
                 Err(LookupError::Unknown(_) | LookupError::Large | LookupError::Slow) if behind.is_none() => {
                     return Ok(None);
                 }
@@ -132,6 +133,7 @@ impl<'a> Case<'a> {
                     return Ok(selected);
                 }
                 Err(LookupError::Refused(refusal)) => return Err(refusal),
+                Err(LookupError::Unavailable(why)) => return Err(Box::new(status::internal(&why))),
                 Err(LookupError::Large) => {
                     lookup.read().await;
                     continue;

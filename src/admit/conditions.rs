@@ -28,6 +28,13 @@ use crate::{
 /// Steps that one request may take on its worker's thread: about two milliseconds.
 const STEPS: u64 = 50_000;
 
+/// Steps that the conditions of one hook may take beside the worker: about 200 ms of a core. Counted rather than timed,
+/// so that the same request ends in the same way on a busy machine.
+const STEPS_BESIDE: u64 = 100 * STEPS;
+
+/// As upstream words a cost limit, with what to do.
+const TOO_LONG: &str = "the match conditions need more than 200 ms of processor time for this request: let them look at less of the object";
+
 /// Bytes of text that are looked at once, for whether they are UTF-8, in the time of a step.
 const LOOKED_AT_A_STEP: usize = 256;
 
@@ -126,12 +133,11 @@ impl<'a> Conditions<'a> {
     async fn evaluate_beside(&mut self, slow: Vec<Slow>, until: Instant) {
         let (worker, hooks): (_, Vec<u32>) = (self.caller.worker, slow.iter().map(|slow| slow.hook).collect());
         let (review, decisions) = (self.review.clone(), self.access.decisions());
-        let evaluating = offload::run(LARGE, move || {
+        let evaluating = offload::evaluate(move || {
             let input = input(&review, true, decisions);
-            let steps = Cell::new(u64::MAX);
-            let allowance = Allowance { steps: &steps, over: &|| Instant::now() >= until };
             let say = |Slow { hook, conditions, metrics }: &Slow| {
-                let began = Instant::now();
+                let (began, steps) = (Instant::now(), Cell::new(STEPS_BESIDE));
+                let allowance = Allowance { steps: &steps, over: &|| Instant::now() >= until };
                 let said = ConditionsResult::try_from(cel::decide(conditions, &input, &allowance));
                 metrics.conditions_evaluated(worker, began.elapsed());
                 (*hook, said)
@@ -148,7 +154,7 @@ impl<'a> Conditions<'a> {
                 Ok(said) => drop(self.said.insert(hook, said)),
                 Err(Pending::Access(check)) => self.undecided.get_mut().push((hook, check)),
                 Err(Pending::Slow) => {
-                    self.said.insert(hook, ConditionsResult::Failed("the conditions take too long".to_owned()));
+                    self.said.insert(hook, ConditionsResult::Failed(TOO_LONG.to_owned()));
                 }
             }
         }

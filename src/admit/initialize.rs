@@ -17,9 +17,10 @@ mod stored;
 
 use std::sync::Arc;
 
-use act::{Acted, Failure, Turn, end_of};
+use act::{Acted, Failure, Turn, end_of, is_passed_over, is_unproven, until};
 pub(super) use label::{guard, is_guarded};
 use parallel::ParallelCalls;
+use run::slowest;
 pub(super) use run::{Run, report};
 use smallvec::SmallVec;
 pub(super) use stored::{Field, before, finds_a_list};
@@ -27,7 +28,7 @@ use tokio::time::timeout_at;
 
 use super::{
     case::Case,
-    lookup::{Lookup, LookupError},
+    lookup::{Lookup, known},
     patched::Patched,
     status,
     status::StatusError,
@@ -35,7 +36,7 @@ use super::{
 use crate::{
     cel::{AccessCheck, AccessTarget, ResourceAccess, Subject},
     clock::now,
-    initialize::{Initialization, Initializers, RefusedList, VERB, create, needs_permission},
+    initialize::{Initialization, Initializers, RefusedList, VERB, check_known, create, needs_permission},
     model::{FailurePolicy, Gvr, Initializer, Operation, ResourceInitializers, Review},
     offload,
     telemetry::InitializerOutcome,
@@ -159,21 +160,22 @@ impl<'a> InitializingPhase<'a> {
             };
             let counted = asked.is_some();
             let began = ahead.began.filter(|_| counted).unwrap_or_else(now);
+            let (case, creator) = (self.case, self.creator.clone());
+            let passes = configured.is_none_or(|one| is_passed_over(case, one));
+            let turn = |one| {
+                let until = until(case, (entry, one), (way, 1), began);
+                Turn { case, one, before: object, began, until, creator }
+            };
             let ended = match (configured, asked) {
-                (Some(one), Some(Ok(answer))) => {
-                    Turn { case: self.case, one, before: object, began, creator: None }.acted(answer).await
-                }
+                (Some(one), Some(Ok(answer))) => turn(one).acted(answer).await,
                 (Some(_), Some(Err(failure))) => Err(failure),
-                (Some(one), None) => {
-                    let creator = self.creator.clone();
-                    Turn { case: self.case, one, before: object, began, creator }.act(lookup).await
-                }
-                // A list that a client wrote may name anybody.
+                (Some(one), None) if is_unproven(case, one) => Err(Failure::Unproven),
+                (Some(one), None) => turn(one).act(lookup).await,
+                // The list of an object that is stored may name anybody.
                 (None, _) => Ok(Acted::default()),
             };
-            let bypass = self.case.bypass;
+            let bypass = case.bypass;
             let opened = bypass.fails_open(&name) || bypass.break_glass_covers(&name);
-            let policy = configured.filter(|_| !opened).map_or(FailurePolicy::Ignore, |one| one.failure_policy);
             // It is its turn, so every step is taken but that of a wrong addition.
             let ended = ended.and_then(|Acted { changed, adds }| {
                 let known = |add: &str| entry.initializers.iter().any(|one| &*one.name == add);
@@ -191,16 +193,19 @@ impl<'a> InitializingPhase<'a> {
                     self.initialized.patched = Some(patched);
                     (InitializerOutcome::Changed, None, None)
                 }
-                Err(failure)
-                    if opened && !failure.is_rejection() || policy == FailurePolicy::Ignore && failure.may_open() =>
-                {
-                    let _ = way.late(&name, policy);
+                Err(failure) if opened && !failure.is_rejection() || passes && failure.may_open() => {
+                    let _ = way.late(&name, FailurePolicy::Ignore);
                     (InitializerOutcome::FailedOpen, Some(failure.passed_over(&name)), None)
                 }
                 Err(failure) if failure.is_rejection() => {
                     (InitializerOutcome::Rejected, None, Some(failure.refusal(&name)))
                 }
                 Err(failure) if failure.is_shed() => (InitializerOutcome::Shed, None, Some(failure.refusal(&name))),
+                Err(Failure::Late(after)) => {
+                    let refusal =
+                        status::initializer_late(&name, after, slowest(&self.initialized.runs, after, configured));
+                    (InitializerOutcome::FailedClosed, None, Some(Box::new(refusal)))
+                }
                 Err(failure) => (InitializerOutcome::FailedClosed, None, Some(failure.refusal(&name))),
             };
             self.no_room |= no_room && refusal.is_some();
@@ -233,8 +238,10 @@ impl<'a> InitializingPhase<'a> {
     /// The request's time was over before it was known which initializers act. Where none of them must, the object goes on
     /// without them.
     fn unselected(&mut self, entry: &ResourceInitializers, refusal: StatusError) -> Result<(), StatusError> {
-        let Case { bypass, began, .. } = self.case;
-        let opens = |one: &Initializer| one.failure_policy == FailurePolicy::Ignore || bypass.fails_open(&one.name);
+        let (case, Case { bypass, began, .. }) = (self.case, self.case);
+        let opens = |one: &Initializer| {
+            one.failure_policy == FailurePolicy::Ignore || bypass.fails_open(&one.name) || is_unproven(case, one)
+        };
         if *refusal != status::out_of_time() || !entry.initializers.iter().all(opens) {
             return Err(refusal);
         }
@@ -265,7 +272,10 @@ impl<'a> InitializingPhase<'a> {
         }
         let named = |names: &str| Initializers::of(names.split(',').map(str::trim).filter(|name| !name.is_empty()));
         let skips_all = self.case.bypass.skips_all();
-        let written = field.or_else(|| written.as_deref().filter(|_| !skips_all).map(named));
+        let written = written.filter(|_| field.is_none() && !skips_all);
+        // Clients may act for any name in the field, by updating the stored object; for one in the annotation nobody does.
+        let is_annotated = written.is_some();
+        let written = field.or_else(|| written.as_deref().map(named));
         let listed = || entry.may_initialize.as_ref().is_some_and(|who| who.is(&review.username, in_group));
         let permitted = needs_permission(written.as_ref()) && (listed() || self.may_initialize(review).await?);
         let mut names = Vec::new();
@@ -275,12 +285,31 @@ impl<'a> InitializingPhase<'a> {
             for one in &entry.initializers {
                 let later = entry.by_label || self.case.caller.stores_unfinished;
                 let selected = timeout_at(until.into(), self.is_selected(one, later, lookup)).await;
+                // Labels that are not to be had are a failure of each initializer that selects by them.
+                if let Some(why) = lookup.unavailable()
+                    && one.failure_policy == FailurePolicy::Ignore
+                    && !one.namespace_selector.is_empty()
+                    && matches!(selected, Ok(Err(_)))
+                {
+                    let (name, took) = (Arc::clone(&one.name), now().saturating_duration_since(self.case.began));
+                    let passed_over = Some(Failure::Unable(why.to_owned()).passed_over(&name));
+                    self.ended(Run { name, outcome: InitializerOutcome::FailedOpen, took, passed_over });
+                    continue;
+                }
                 if selected.unwrap_or_else(|_| Err(Box::new(status::out_of_time())))? {
                     names.push(&*one.name);
                 }
             }
         }
-        let list = create(written, names, permitted).map_err(|refused| self.denied(refused))?;
+        let known = entry.initializers.iter().map(|one| &*one.name);
+        let list = create(written, names, permitted).and_then(|list| {
+            list.as_ref().filter(|_| is_annotated).map_or(Ok(()), |list| check_known(list, known))?;
+            Ok(list)
+        });
+        let list = list.map_err(|refused| match is_annotated {
+            true => self.denied(refused.written_at(&format!("metadata.annotations[{OWN_LIST}]"))),
+            false => self.denied(refused),
+        })?;
         Ok(list.and_then(|list| self.without_left_out(list)))
     }
 
@@ -332,7 +361,7 @@ impl<'a> InitializingPhase<'a> {
             return Ok(false);
         }
         match known(lookup, |lookup| lookup.selected_by(&one.namespace_selector, &one.object_selector)).await {
-            Err(_) if bypass.fails_open(&one.name) => Ok(false),
+            Err(_) if bypass.fails_open(&one.name) || is_unproven(self.case, one) => Ok(false),
             selected => selected,
         }
     }
@@ -355,27 +384,4 @@ pub(super) fn permission((group, resource): (&str, &str), (namespace, name): (&s
         ..ResourceAccess::default()
     });
     AccessCheck { subject: Subject::Requester, verb: VERB.into(), target }
-}
-
-/// Result of `look`, after the labels of the namespace or object that it needs have been looked up.
-async fn known<'l, T>(
-    lookup: &mut Lookup<'l>,
-    look: impl Fn(&Lookup<'l>) -> Result<T, LookupError>,
-) -> Result<T, StatusError> {
-    let mut found = false;
-    loop {
-        match look(lookup) {
-            Ok(known) => return Ok(known),
-            Err(LookupError::Refused(refusal)) => return Err(refusal),
-            Err(LookupError::Large) => lookup.read().await,
-            Err(LookupError::Slow) => lookup.conditions.evaluate().await,
-            Err(LookupError::Unknown(namespace)) if found => {
-                return Err(Box::new(status::namespace_not_found(&namespace)));
-            }
-            Err(LookupError::Unknown(namespace)) => {
-                found = true;
-                lookup.find(&namespace).await;
-            }
-        }
-    }
 }

@@ -1,28 +1,38 @@
 //! Lookup: the labels that selectors look at, found at most once a request, and only when a selector asks for them.
 
-use std::{cell::OnceCell, ops::Range, sync::Arc, time::Instant};
+use std::{
+    cell::OnceCell,
+    ops::Range,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytestring::ByteString;
 
 use super::{access::Access, caller::Caller, conditions::Conditions, status, status::StatusError};
 use crate::{
-    live::{
-        Generation, LiveHook, Namespaces,
-        namespaces::{NamespaceView, TOO_OLD_AFTER},
-    },
+    clock::now,
+    live::{Generation, LiveHook, Namespaces, namespaces::NamespaceView},
     model::{Labels, Operation, Review, RuleTarget, Selector},
     offload::{self, LARGE},
     snapshot::NAME_LABEL,
     wire::labels,
 };
 
+/// An apiserver that takes longer to answer about a namespace is not waited for, nor for more than half of the time that
+/// is left: failure policies decide, and other hooks are to have their time.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// Reasons why it is not known whether a hook is asked.
 #[derive(Clone, Debug)]
 pub(super) enum LookupError {
     /// The request is rejected with this.
     Refused(StatusError),
-    /// The cluster's namespaces are followed, and this one is not among them yet: the apiserver is to be asked.
+    /// The cluster's namespaces are followed, and what is known of this one is nothing, or too old: the apiserver is to be
+    /// asked.
     Unknown(ByteString),
+    /// The apiserver was asked about the namespace in vain, for this reason.
+    Unavailable(String),
     /// An object is to be read that is too large to be read here: [`Lookup::read`].
     Large,
     /// There are conditions that would take too long here, or ask the authorizer: [`Conditions::evaluate`].
@@ -35,8 +45,9 @@ impl From<StatusError> for LookupError {
     }
 }
 
-/// Labels of a namespace as the apiserver gives them, or why it does not.
-pub(super) type Found = Result<Arc<Labels>, StatusError>;
+/// Labels of a namespace as the apiserver gives them, or why it does not: [`LookupError::Refused`] where there is no such
+/// namespace, else [`LookupError::Unavailable`].
+pub(super) type Found = Result<Arc<Labels>, LookupError>;
 
 /// The labels of one request's namespace and objects.
 pub(super) struct Lookup<'a> {
@@ -94,19 +105,28 @@ impl<'a> Lookup<'a> {
         self.found
     }
 
-    /// Asks the apiserver about a namespace that is not known yet, within the request's time; upstream does the same.
+    /// Asks the apiserver about a namespace that is not known, within the request's time; upstream does the same.
     /// The answer, an error included, then counts for this request.
     pub(super) async fn find(&mut self, namespace: &str) {
         let Some(namespaces) = self.namespaces else { return };
         // Not held while we wait.
         self.followed.take();
-        let asked = tokio::time::timeout_at(self.caller.deadline.instant().into(), namespaces.ask(namespace)).await;
+        let within = LOOKUP_TIMEOUT.min(self.caller.deadline.left(now()) / 2);
+        let asked = tokio::time::timeout(within, namespaces.ask(namespace)).await;
+        let asked = asked.unwrap_or_else(|_| Err("the apiserver did not answer in time".to_owned()));
         self.found = Some(match asked {
-            Ok(Ok(Some(labels))) => Ok(Arc::new(labels)),
-            Ok(Ok(None)) => Err(Box::new(status::namespace_not_found(namespace))),
-            Ok(Err(why)) => Err(Box::new(status::internal(&format!("looking up namespace \"{namespace}\": {why}")))),
-            Err(_) => Err(Box::new(status::out_of_time())),
+            Ok(Some(labels)) => Ok(Arc::new(labels)),
+            Ok(None) => Err(LookupError::Refused(Box::new(status::namespace_not_found(namespace)))),
+            Err(why) => Err(LookupError::Unavailable(format!("looking up namespace \"{namespace}\": {why}"))),
         });
+    }
+
+    /// Was the apiserver asked about the request's namespace in vain? Then why.
+    pub(super) fn unavailable(&self) -> Option<&str> {
+        match &self.found {
+            Some(Err(LookupError::Unavailable(why))) => Some(why),
+            _ => None,
+        }
     }
 
     /// Reads the labels of large objects beside the worker, within the request's time.
@@ -184,14 +204,17 @@ impl<'a> Lookup<'a> {
         if let Some(found) = &self.found {
             return Ok(selector.matches(found.as_ref().map_err(Clone::clone)?));
         }
-        match namespaces.age(self.now) {
-            Some(age) if age >= TOO_OLD_AFTER => Err(LookupError::Refused(Box::new(status::namespaces_too_old(age)))),
-            // Before the first list, every one is unknown.
-            _ => match self.followed.get_or_init(|| namespaces.seen(namespace)).labels(namespace) {
-                Some(labels) => Ok(selector.matches(labels)),
-                None => Err(LookupError::Unknown(namespace.clone())),
-            },
+        self.known_labels(namespaces, namespace).map(|labels| selector.matches(labels))
+    }
+
+    /// Labels of a namespace as it is followed. Before the first list, and once the last news is too old, every one is
+    /// unknown.
+    fn known_labels(&self, namespaces: &Namespaces, namespace: &ByteString) -> Result<&Labels, LookupError> {
+        let unknown = || LookupError::Unknown(namespace.clone());
+        if !namespaces.is_fresh(self.now) {
+            return Err(unknown());
         }
+        self.followed.get_or_init(|| namespaces.seen(namespace)).labels(namespace).ok_or_else(unknown)
     }
 
     /// Labels of the request's namespace; none where it is in none.
@@ -210,13 +233,7 @@ impl<'a> Lookup<'a> {
         if let Some(found) = &self.found {
             return Ok(Labels::clone(found.as_ref().map_err(Clone::clone)?));
         }
-        match namespaces.age(self.now) {
-            Some(age) if age >= TOO_OLD_AFTER => Err(LookupError::Refused(Box::new(status::namespaces_too_old(age)))),
-            _ => match self.followed.get_or_init(|| namespaces.seen(namespace)).labels(namespace) {
-                Some(labels) => Ok(labels.clone()),
-                None => Err(LookupError::Unknown(namespace.clone())),
-            },
-        }
+        self.known_labels(namespaces, namespace).cloned()
     }
 
     /// Source: §4.4, upstream `W/predicates/object/matcher.go`: the new object or the old one.
@@ -266,5 +283,29 @@ impl<'a> Lookup<'a> {
             labels::of_object(&self.review.bytes, place.clone()).map_err(|error| Box::new(status::internal(&error)))
         });
         read.as_ref().map(Option::as_ref).map_err(|refusal| LookupError::Refused(refusal.clone()))
+    }
+}
+
+/// Result of `look`, after the labels of the namespace or object that it needs have been looked up.
+pub(super) async fn known<'l, T>(
+    lookup: &mut Lookup<'l>,
+    look: impl Fn(&Lookup<'l>) -> Result<T, LookupError>,
+) -> Result<T, StatusError> {
+    let mut found = false;
+    loop {
+        match look(lookup) {
+            Ok(known) => return Ok(known),
+            Err(LookupError::Refused(refusal)) => return Err(refusal),
+            Err(LookupError::Unavailable(why)) => return Err(Box::new(status::internal(&why))),
+            Err(LookupError::Large) => lookup.read().await,
+            Err(LookupError::Slow) => lookup.conditions.evaluate().await,
+            Err(LookupError::Unknown(namespace)) if found => {
+                return Err(Box::new(status::namespace_not_found(&namespace)));
+            }
+            Err(LookupError::Unknown(namespace)) => {
+                found = true;
+                lookup.find(&namespace).await;
+            }
+        }
     }
 }

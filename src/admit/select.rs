@@ -95,8 +95,8 @@ impl<'a> Selection<'a, '_> {
     ///
     /// # Errors
     /// An error in deciding it (a namespace that does not exist, an object that is not JSON) rejects the request,
-    /// whatever the hook's failure policy, unless a bypass opens the hook. A hook that a bypass skips is not looked at.
-    /// One whose conditions are still to be evaluated
+    /// whatever the hook's failure policy, unless a bypass opens the hook. Of a namespace that the apiserver does not tell
+    /// us about the failure policy decides. A hook that a bypass skips is not looked at. One whose conditions are still to be evaluated
     /// ([`Conditions::has_slow`](super::conditions::Conditions::has_slow)) has no place yet.
     pub(super) fn role(
         &self,
@@ -116,7 +116,15 @@ impl<'a> Selection<'a, '_> {
         }
         let opened = bypass.fails_open(&live.hook.name);
         match live.rotation {
-            Rotation::Active { .. } if selects(lookup, live, opened)? => {
+            Rotation::Active { .. } => {
+                let unavailable = match lookup.selects(live) {
+                    Ok(true) => None,
+                    Ok(false) => return Ok(Role::None),
+                    // Where it cannot be said of one that is opened, it is passed over.
+                    Err(LookupError::Refused(_) | LookupError::Unavailable(_)) if opened => return Ok(Role::None),
+                    Err(LookupError::Unavailable(why)) => Some(Box::new(CallFailure::NamespaceUnavailable(why))),
+                    Err(error) => return Err(error),
+                };
                 let made = RuleTarget::as_made(review).resource;
                 let is_newer = || served.is_some_and(|served| served.is_older_than(&made.group, &made.resource));
                 let unable = unable(live, matched.how, review, served);
@@ -128,7 +136,7 @@ impl<'a> Selection<'a, '_> {
                     return Ok(role);
                 }
                 let undiscovered = matches!(matched.how, How::OtherVersion(WantedVersion::OfRule(_))) && is_newer();
-                Ok(Role::Asked(Asked { live, unable, opened }, undiscovered))
+                Ok(Role::Asked(Asked { live, unable: unable.or(unavailable), opened }, undiscovered))
             }
             // A hook that is not asked rejects nothing, not even by an error in deciding it.
             Rotation::Probing { .. } => match lookup.selects(live) {
@@ -136,7 +144,7 @@ impl<'a> Selection<'a, '_> {
                 Err(LookupError::Large) => Err(LookupError::Large),
                 _ => Ok(Role::None),
             },
-            _ => Ok(Role::None),
+            Rotation::Draining { .. } | Rotation::Gone { .. } => Ok(Role::None),
         }
     }
 
@@ -209,14 +217,6 @@ fn is_asked_elsewhere(live: &LiveHook, how: How, review: &Review) -> bool {
         How::AsMade => false,
         How::AsSent => live.hook.rules.iter().any(|rule| rule.matches(&RuleTarget::as_made(review))),
         How::OtherVersion(_) => true,
-    }
-}
-
-/// Do the hook's selectors match? Where that cannot be said of one that is opened, it is passed over.
-fn selects(lookup: &Lookup<'_>, live: &LiveHook, opened: bool) -> Result<bool, LookupError> {
-    match lookup.selects(live) {
-        Err(LookupError::Refused(_)) if opened => Ok(false),
-        said => said,
     }
 }
 

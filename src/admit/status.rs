@@ -88,11 +88,6 @@ pub(super) fn no_object(field: &str, selector: &str) -> StatusInfo {
     failure(400, "BadRequest", format!("the review has no {field}, by whose labels a hook's {selector} decides"))
 }
 
-/// Rejection because the cached labels may differ from the cluster's. Upstream: any error but NotFound is a 500.
-pub(super) fn namespaces_too_old(age: Duration) -> StatusInfo {
-    internal(&format!("there has been no news of namespaces from the apiserver for {} s", age.as_secs()))
-}
-
 /// A hook's conditions cannot be evaluated, under Fail. Upstream: `apierrors.NewForbidden` around what went wrong.
 pub(super) fn conditions_failed(review: &Review, why: &str) -> StatusInfo {
     let Gvr { group, resource, .. } = RuleTarget::as_made(review).resource;
@@ -125,23 +120,36 @@ pub(super) fn initializer_failed(name: &str, why: &str) -> StatusInfo {
 }
 
 /// An initializer that must act did not in time. The outcome is definite: nothing was stored.
-pub(super) fn initializer_late(name: &str, after: Duration) -> StatusInfo {
-    let message = format!(
-        "Timeout: initializer \"{name}\" did not act within {} ms; the object was not created, try again",
-        after.as_millis()
-    );
+/// `slower`: the initializer before it that has used up the request's time, and how long that took: it is at fault.
+///
+/// It does not say when to try again: client-go would do so at once, eleven times, and each is a new task.
+pub(super) fn initializer_late(name: &str, after: Duration, slower: Option<(&str, Duration)>) -> StatusInfo {
+    let after = after.as_millis();
+    let late = format!("Timeout: initializer \"{name}\" did not act within {after} ms");
+    let (message, field) = match slower {
+        Some((slower, took)) => {
+            let took = took.as_millis();
+            (
+                format!(
+                    "{late}, which initializer \"{slower}\" has left it of the request's time: that took {took} ms"
+                ),
+                slower,
+            )
+        }
+        None => (late, name),
+    };
     let cause = StatusCause {
         reason: "InitializationTimedOut".into(),
         message: "the object was not created".into(),
-        field: name.to_owned(),
+        field: field.to_owned(),
     };
-    StatusInfo { causes: vec![cause], retry_after_seconds: 1, ..failure(504, "Timeout", message) }
+    StatusInfo { causes: vec![cause], ..failure(504, "Timeout", format!("{message}; the object was not created")) }
 }
 
 /// Rejection because no process has claimed the name of an initializer that must act. The outcome is definite: nothing
 /// was stored.
 pub(super) fn initializer_vacant(name: &str) -> StatusInfo {
-    let late = initializer_late(name, Duration::ZERO);
+    let late = initializer_late(name, Duration::ZERO, None);
     let message = format!("Timeout: no instance of initializer \"{name}\" is attached; the object was not created");
     StatusInfo { message, ..late }
 }
@@ -190,7 +198,7 @@ pub(super) fn initializer_rejected(name: &str, said: StatusInfo) -> StatusInfo {
     causes.push(not_initialized(name, &said.message));
     let message = match &*said.message {
         "" => format!("initializer \"{name}\" refused the object"),
-        message => message.to_owned(),
+        message => format!("initializer \"{name}\" refused the object: {message}"),
     };
     let code = if (400..600).contains(&said.code) { said.code } else { 403 };
     StatusInfo { code, status: "Failure".into(), message, causes, has_details: true, ..said }
@@ -300,15 +308,17 @@ mod tests {
     fn every_refusal_of_an_initializer_names_it_in_a_cause() {
         for refusal in [
             initializer_failed("a.x", "why"),
-            initializer_late("a.x", Duration::from_secs(1)),
+            initializer_late("a.x", Duration::from_secs(1), None),
             initializer_vacant("a.x"),
             initializer_on_dry_run("a.x"),
             too_many_holds("a.x"),
             no_room_to_initialize("a.x"),
             initializer_rejected("a.x", StatusInfo::default()),
+            initializer_rejected("a.x", StatusInfo { message: "no".into(), ..StatusInfo::default() }),
         ] {
             let named: Vec<_> = refusal.causes.iter().filter(|cause| cause.field == "a.x").collect();
             assert!(matches!(&*named, [cause] if cause.reason.starts_with("Initialization")), "{refusal:?}");
+            assert!(refusal.message.contains("initializer \"a.x\""), "{}", refusal.message);
         }
     }
 }

@@ -96,8 +96,8 @@ impl fmt::Display for Reason {
             ),
             Self::NoAccessReviews(why) => write!(
                 f,
-                "its conditions ask the authorizer, and Gatepost cannot ({why}); bind the role gatepost-authorizer of \
-                 deploy/kubernetes/beside.yaml"
+                "its conditions ask the authorizer, and Gatepost cannot ({why}); let Gatepost's user create \
+                 subjectaccessreviews.authorization.k8s.io (ClusterRole gatepost-authorizer)"
             ),
             Self::NamedLikeOurs => {
                 f.write_str("has a name of Gatepost's own registration; rename it, or remove it where it is a leftover")
@@ -121,7 +121,8 @@ impl fmt::Display for Reason {
             Self::Fought(times) => write!(
                 f,
                 "its owner replaced the configuration {times} times and dropped the condition; left to the apiserver \
-                 for a while. Let the owner patch or apply instead of replacing it"
+                 for five minutes, and twice as long each further time, at most four hours. Let the owner patch or apply \
+                 instead of replacing it"
             ),
             Self::Refused(what) => write!(f, "the apiserver refuses the condition: {what}"),
             Self::ReplicaMissing(what) => write!(

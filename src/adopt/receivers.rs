@@ -88,8 +88,8 @@ impl Receivers {
                 let others = live.iter().filter(|name| !named.contains(*name)).count();
                 (nameless > others).then(|| {
                     let what = format!(
-                        "{nameless} endpoints of the Service {service} have no Pod, and {others} other replicas with \
-                         --adopt are alive"
+                        "endpoints of the Service {service} without a Pod: {nameless}; other live replicas with --adopt: \
+                         {others}"
                     );
                     (what, APISERVER_PATIENCE)
                 })
@@ -97,8 +97,7 @@ impl Receivers {
             Self::Apiservers(count) => {
                 let replicas = live.len();
                 (*count > replicas).then(|| {
-                    let what =
-                        format!("{count} apiservers are alive, and {replicas} replicas with --adopt beside them");
+                    let what = format!("live apiservers: {count}; live replicas with --adopt beside them: {replicas}");
                     (what, APISERVER_PATIENCE)
                 })
             }

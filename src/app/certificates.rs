@@ -58,7 +58,7 @@ impl Certificates {
             ticks.tick().await;
             if let Some(tls) = self.tls.clone() {
                 // Reading may hang on a broken mount; that must hold up neither the control plane nor the next look.
-                self.take(self.reads.run(LOOK_WITHIN, move || tls.look()).await);
+                self.take(self.reads.run(LOOK_WITHIN, move || tls.look(SystemTime::now())).await);
             }
             self.remind(SystemTime::now());
         }

@@ -1,6 +1,6 @@
 //! ProxyAdmin: the admin address of a read proxy: `/livez`, `/readyz`, `/metrics`.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::SystemTime};
 
 use http::{StatusCode, Uri};
 use tokio::net::TcpListener;
@@ -17,19 +17,22 @@ use crate::{
 #[derive(Debug)]
 pub struct ProxyAdmin {
     proxy: Arc<Proxy>,
+    /// TLS of its clients.
+    tls: Arc<ServerTls>,
     /// Metrics that any process has.
     process: Arc<Metrics>,
 }
 
 impl ProxyAdmin {
     /// Pages about that proxy, in the process with those metrics.
-    pub fn new(proxy: Arc<Proxy>, process: Arc<Metrics>) -> Self {
+    pub fn new(proxy: Arc<Proxy>, tls: Arc<ServerTls>, process: Arc<Metrics>) -> Self {
         process::observe(&process);
-        Self { proxy, process }
+        Self { proxy, tls, process }
     }
 
-    /// Serves on the runtime this is polled on until dropped; by TLS where other machines can reach the pages.
-    pub async fn serve(self, listener: TcpListener, tls: Option<Arc<ServerTls>>) {
+    /// Serves on the runtime this is polled on until dropped; by TLS where `others` machines can reach the pages.
+    pub async fn serve(self, listener: TcpListener, others: bool) {
+        let tls = others.then(|| Arc::clone(&self.tls));
         pages::serve(self, tls, listener, std::future::pending()).await;
     }
 }
@@ -45,6 +48,10 @@ impl AdminPages for ProxyAdmin {
     fn page(&self, uri: &Uri) -> AdminPage {
         match uri.path() {
             "/readyz" => {
+                if let Some(why) = self.tls.certificate_fault(SystemTime::now()) {
+                    let text = format!("not ready: the serving certificate {why}, and clients reject it\n");
+                    return pages::text(StatusCode::SERVICE_UNAVAILABLE, text);
+                }
                 let readiness = self.proxy.readiness();
                 let status = match readiness {
                     ProxyReadiness::Ready => StatusCode::OK,

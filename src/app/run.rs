@@ -140,9 +140,8 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>, kept: Kept) -> io::R
     let connections = ConnectionBudget::new(descriptors.hooks);
     observe_connections(&parts.metrics, &connections);
     process::observe(&parts.metrics);
-    if let Some(drift) = parts.registration.as_ref().map(RegistrationWatch::drift) {
-        let uncovered = move || drift.uncovered(Instant::now()).map(|hooks| hooks as f64);
-        parts.metrics.observe(Reading::RegistrationUncovered, uncovered);
+    if let Some(tls) = &parts.tls {
+        gate.current.serve_with(Arc::clone(tls), parts.uds.is_none());
     }
     let mut resources = Resources::new(budget, connections);
     if let Some(services) = &parts.services {

@@ -1,4 +1,5 @@
-//! Sampling: remembers now and then how often each hook was called and failed, for those who ask what fails now.
+//! Sampling: remembers now and then how often each hook and initializer was called and failed, for those who ask what
+//! fails now.
 
 use std::{sync::Arc, time::Instant};
 
@@ -21,6 +22,11 @@ pub(super) async fn sample(metrics: Arc<Metrics>) {
         for hooks in metrics.hook_counters().chunks(AT_ONCE) {
             let now = Instant::now();
             hooks.iter().for_each(|hook| hook.sample(now));
+            yield_now().await;
+        }
+        for initializers in metrics.initializer_counters().chunks(AT_ONCE) {
+            let now = Instant::now();
+            initializers.iter().for_each(|initializer| initializer.sample(now));
             yield_now().await;
         }
     }

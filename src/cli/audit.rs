@@ -7,18 +7,20 @@ use std::{
     path::PathBuf,
 };
 
-use super::{CommandExit, complain};
+use super::{CommandExit, complain, plural::counted};
 
 mod filter;
 mod lines;
 mod log;
 mod record;
+mod repeats;
 mod rotated;
 mod show;
 
 use filter::{Filter, ObjectName, ResourceName};
 use log::{Log, Met};
 use record::Record;
+use repeats::{Repeated, Repeats};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -35,6 +37,10 @@ Files:
   Each FILE is read with the files beside it that were rotated: FILE.1, FILE.2.gz, FILE-20260101 and the like, plain or
   gzip. Lines that are not records (half a line after a full disk, other text) are skipped and counted.
   The records of each log must be in order of time, to the minute.
+
+Repeats:
+  Where a client was rejected again and again for the same request and the same cause, one paragraph shows the first,
+  how often that was, and when for the last time. --json prints each.
 
 With --hook:
   --denied, --failed and --allowed then say how that hook's call ended, not the review.
@@ -86,7 +92,7 @@ pub struct AuditCommand {
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = ObjectName::parse)]
     name: Option<ObjectName>,
 
-    /// For which this hook was selected
+    /// For which this hook was selected, or on which the initializer of this name acted
     #[arg(long, value_name = "NAME")]
     hook: Option<String>,
 
@@ -134,7 +140,8 @@ impl AuditCommand {
                 Err(why) => met.faults.push(why),
             }
         }
-        let mut shown = Shown { out: BufWriter::new(io::stdout().lock()), json: self.json, count: 0 };
+        let out = BufWriter::new(io::stdout().lock());
+        let mut shown = Shown { out, json: self.json, count: 0, printed: 0, repeats: Repeats::default() };
         let written = match self.limit {
             None => merge(logs, &filter, &mut met, |line| shown.show(line)),
             Some(limit) => {
@@ -149,17 +156,19 @@ impl AuditCommand {
                 read.and_then(|()| last.lines.iter().try_for_each(|line| shown.show(line)))
             }
         };
-        match written.and_then(|()| shown.out.flush()) {
+        match written.and_then(|()| shown.end()) {
             Ok(()) => {}
             // As by `| head`: whoever reads has seen enough.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return CommandExit::Good,
             Err(error) => return complain(&error),
         }
         if shown.count == 0 {
-            complain(&format_args!("nothing found; {}", met.summary()));
+            let resource = filter.resource.as_ref().and_then(ResourceName::hint);
+            let hint = resource.map(|hint| format!("; --resource: did you mean {hint}?")).unwrap_or_default();
+            complain(&format_args!("nothing found; {}{hint}", met.summary()));
         }
         if met.rubbish > 0 {
-            complain(&format_args!("{} lines are not audit records; they were skipped", met.rubbish));
+            complain(&format_args!("skipped, as no audit record: {}", counted(met.rubbish as usize, "line")));
         }
         met.faults.iter().fold(CommandExit::Good, |_, fault| complain(fault))
     }
@@ -186,12 +195,15 @@ fn merge(
 struct Shown<W> {
     out: W,
     json: bool,
+    /// Records.
     count: usize,
+    /// Paragraphs.
+    printed: usize,
+    repeats: Repeats,
 }
 
 impl<W: Write> Shown<W> {
     fn show(&mut self, line: &[u8]) -> io::Result<()> {
-        let first = self.count == 0;
         self.count += 1;
         if self.json {
             self.out.write_all(line)?;
@@ -199,10 +211,27 @@ impl<W: Write> Shown<W> {
         }
         // Only records are shown.
         let Some(record) = Record::parse(line) else { return Ok(()) };
-        if !first {
-            self.out.write_all(b"\n")?;
+        self.repeats.push(line, &record);
+        self.print(false)
+    }
+
+    /// Prints what was held back.
+    fn end(&mut self) -> io::Result<()> {
+        self.print(true)?;
+        self.out.flush()
+    }
+
+    fn print(&mut self, is_end: bool) -> io::Result<()> {
+        while let Some(Repeated { line, times, last, .. }) = self.repeats.pop(is_end) {
+            let Some(record) = Record::parse(&line) else { continue };
+            if self.printed > 0 {
+                self.out.write_all(b"\n")?;
+            }
+            self.printed += 1;
+            let repeats = (times > 1).then_some((times, last));
+            self.out.write_all(show::paragraph(&record, repeats).as_bytes())?;
         }
-        self.out.write_all(show::paragraph(&record).as_bytes())
+        Ok(())
     }
 }
 

@@ -14,7 +14,7 @@ use std::{
 use super::{CommandExit, complain, hazards, hazards::HazardsArg, plural::counted, register};
 use crate::{
     app::Settings,
-    model::{FailurePolicy, Hook, HookType, SideEffects},
+    model::{FailurePolicy, Hook, HookType, Initializer, ResourceInitializers, SideEffects},
     rotate::{Candidate, OnHazard, OwnAddresses, candidate::CandidateCache},
     snapshot::{Snapshot, hazards::Severity},
     source::{FileSource, ReadError},
@@ -155,12 +155,21 @@ pub(super) fn examined(path: &Path, on_hazard: OnHazard, mut known: CandidateCac
 
 fn summary(files: usize, snapshot: &Snapshot) -> String {
     let mut report = format!("no problem in {}\n", counted(files, "file"));
-    let _ = match snapshot.hooks.len() {
-        0 => writeln!(report, "in force would be: no hooks; every write is allowed"),
-        hooks => writeln!(report, "in force would be: {}", counted(hooks, "hook")),
+    let counts = [(snapshot.hooks.len(), "hook"), (snapshot.initializer_count(), "initializer")];
+    let counts = counts.into_iter().filter(|(number, _)| *number > 0).map(|(number, noun)| counted(number, noun));
+    let in_force = match counts.collect::<Vec<_>>() {
+        _ if snapshot.allows_every_write() => "no hooks; every write is allowed".to_owned(),
+        none if none.is_empty() => "no hooks, and no initializers; who may write their own list is checked".to_owned(),
+        counts => counts.join(", "),
     };
+    let _ = writeln!(report, "in force would be: {in_force}");
     for hook in &snapshot.hooks {
         let _ = writeln!(report, "  {}", line(hook));
+    }
+    for entry in snapshot.initializers() {
+        for one in &entry.initializers {
+            let _ = writeln!(report, "  {}", initializer(entry, one));
+        }
     }
     for note in snapshot.notes().iter().chain(&snapshot.called_again()) {
         let _ = writeln!(report, "{note}");
@@ -168,16 +177,30 @@ fn summary(files: usize, snapshot: &Snapshot) -> String {
     report
 }
 
+fn policy(policy: FailurePolicy) -> &'static str {
+    match policy {
+        FailurePolicy::Fail => "Fail",
+        FailurePolicy::Ignore => "Ignore",
+        FailurePolicy::Retry => "Retry",
+    }
+}
+
+fn initializer(entry: &ResourceInitializers, one: &Initializer) -> String {
+    let actor = match (&one.built_in, &one.attach) {
+        (Some(_), _) => "built in",
+        (None, Some(_)) => "by a process that attaches",
+        (None, None) => "by who updates the stored object",
+    };
+    let timeout = humantime::format_duration(one.timeout);
+    format!("{} of {}: {actor}, {}, {timeout}", one.name, entry.noun(), policy(one.failure_policy))
+}
+
 fn line(hook: &Hook) -> String {
     let hook_type = match hook.hook_type {
         HookType::Validating => "validating",
         HookType::Mutating => "mutating",
     };
-    let policy = match hook.failure_policy {
-        FailurePolicy::Fail => "Fail",
-        FailurePolicy::Ignore => "Ignore",
-        FailurePolicy::Retry => "Retry",
-    };
+    let policy = policy(hook.failure_policy);
     let dry_run = match hook.side_effects {
         SideEffects::None | SideEffects::NoneOnDryRun => "",
         SideEffects::Undeclared | SideEffects::Some | SideEffects::Unknown => ", not for dry runs",

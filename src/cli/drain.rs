@@ -1,4 +1,4 @@
-//! `drain`: may a hook's endpoint be switched off?
+//! `drain`: may a hook's endpoint, or an initializer's processes, be switched off?
 
 use std::time::Duration;
 
@@ -20,19 +20,19 @@ Examples:
   gatepost drain grpcs://10.1.0.7:9001
       After a hook has moved: does any replica still call the old endpoint?
 
-To remove a hook:
+To remove a hook, or an initializer that a process acts for:
   1. Take its entry out of the configuration.
-  2. gatepost drain HOOK
-  3. When that has ended with 0, switch the endpoint off.
+  2. gatepost drain NAME
+  3. When that has ended with 0, switch the endpoint off, or stop the processes.
 
 Exit codes:
-  0  no replica calls the hook, nor will one: its endpoint may be switched off
+  0  no replica calls it, nor will one: its endpoint may be switched off, or its processes be stopped
   1  it is still configured or draining when time is up, no replica knows it, or another hook is called there; see stderr";
 
-/// Wait until no replica calls a hook that was removed
+/// Wait until no replica calls a hook or an initializer that was removed
 ///
-/// A hook that was removed from the configuration gets no new reviews, but reviews that began before may still call it.
-/// This waits until every live replica, with a fresh configuration, has neither it nor such a review.
+/// A hook or initializer that was removed from the configuration gets no new reviews, but reviews that began before may
+/// still call it. This waits until every live replica, with a fresh configuration, has neither it nor such a review.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Drain {

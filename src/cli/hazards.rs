@@ -58,8 +58,9 @@ pub(super) fn report(findings: &[Finding]) -> String {
         }
     }
     for (_, concerned) in patched.into_iter().filter(|(_, concerned)| !concerned.patch.is_null()) {
-        let Concerned { hook, file, path, patch, drops_cluster_scoped, .. } = concerned;
-        let _ = writeln!(output, "\nto repair hook {hook:?}, merge this into its entry ({file}: {path}):");
+        let Concerned { hook, id, file, path, patch, drops_cluster_scoped } = concerned;
+        let noun = if id.is_empty() { "initializer" } else { "hook" };
+        let _ = writeln!(output, "\nto repair {noun} {hook:?}, merge this into its entry ({file}: {path}):");
         if *drops_cluster_scoped {
             let _ = writeln!(output, "  {DROPS}");
         }

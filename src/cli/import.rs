@@ -104,13 +104,23 @@ impl Import {
     fn import(&self) -> Result<(String, CommandExit), String> {
         let runtime = UnwaitedRuntime::new().map_err(|error| error.to_string())?;
         let access = KubeAccess::find(self.kubeconfig.clone(), self.context.clone());
-        let (server, lists) =
-            runtime.block_on(read(&access, self.kind.phases())).map_err(|error| format!("{error}; {}", error.fix()))?;
+        let (server, lists) = runtime.block_on(read(&access)).map_err(|error| format!("{error}; {}", error.fix()))?;
         let mut report = String::new();
         let mut objects = Vec::new();
         for (phase, list) in lists {
+            let wanted = self.kind.phases().contains(&phase);
+            let list = match list {
+                Ok(list) => list,
+                // A kind that is not asked for need not be readable.
+                Err(_) if !wanted => continue,
+                Err(error) => return Err(format!("{error}; {}", error.fix())),
+            };
             let number = counted(list.items.len(), phase.kind());
             let _ = writeln!(report, "{server} has {number} at revision {}", list.revision);
+            if !wanted {
+                report.push_str(&not_asked_for(phase, list.items));
+                continue;
+            }
             for item in list.items {
                 match Object::new(phase, item) {
                     Ok(object) => objects.push(object),
@@ -166,12 +176,26 @@ impl Import {
     }
 }
 
-async fn read(access: &KubeAccess, phases: &[Phase]) -> Result<(String, Vec<(Phase, List)>), KubeError> {
+/// A line about the objects of a kind that are not copied; Gatepost's own registration is none of them.
+fn not_asked_for(phase: Phase, items: Vec<serde_json::Value>) -> String {
+    let objects = items.into_iter().filter_map(|item| Object::new(phase, item).ok());
+    let names: Vec<_> = objects.filter(|object| !object.is_our_own()).map(|object| object.name).collect();
+    if names.is_empty() {
+        return String::new();
+    }
+    let names = names.join(", ");
+    format!(
+        "  left out   {names}: of another kind than --kind names, and still called by the apiserver; see --kind all\n"
+    )
+}
+
+/// Both kinds: what is not asked for is named.
+async fn read(access: &KubeAccess) -> Result<(String, Vec<(Phase, Result<List, KubeError>)>), KubeError> {
     let client = KubeClient::open(access).await?;
     let mut lists = Vec::new();
-    for &phase in phases {
+    for &phase in KindArg::All.phases() {
         let path = format!("/apis/admissionregistration.k8s.io/v1/{}", phase.resource());
-        lists.push((phase, client.list(&path).await?));
+        lists.push((phase, client.list(&path).await));
     }
     Ok((client.server().to_owned(), lists))
 }

@@ -53,6 +53,8 @@ pub enum CommandExit {
     Aborted,
     /// The verdict that was asked for is no.
     Denied,
+    /// Everything that was asked for is shown, and a replica has a fault.
+    Faulty,
     /// A plugin was ended, or has failed, with this code; only the package hears of it.
     Plugin(u8),
 }
@@ -66,6 +68,7 @@ impl From<CommandExit> for ExitCode {
             CommandExit::NotDrained => 3,
             CommandExit::Aborted => 4,
             CommandExit::Denied => 5,
+            CommandExit::Faulty => 6,
             CommandExit::Plugin(code) => code,
         })
     }
@@ -95,7 +98,8 @@ Exit codes:
   2  the command line is not understood
   3  serve: asked to stop, but reviews were still in flight when time was up
   4  serve: asked to stop again, a second later or more, and stopped at once
-  5  review: denied";
+  5  review: denied
+  6  status: a replica's certificate, its registration or an initializer is at fault";
 
 /// An admission sidecar for Kubernetes apiservers: one review in, the same bytes out to every hook, one verdict back.
 ///
@@ -207,6 +211,7 @@ mod tests {
             CommandExit::NotDrained,
             CommandExit::Aborted,
             CommandExit::Denied,
+            CommandExit::Faulty,
         ];
         for (number, ending) in (0_u8..).zip(endings) {
             // An `ExitCode` can be looked at in no other way.

@@ -6,7 +6,7 @@ use std::{
     num::NonZeroUsize,
     path::PathBuf,
     sync::Arc,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use tokio::{
@@ -179,7 +179,7 @@ impl ReadProxy {
         let tls = Arc::new(tls.map_err(|error| format!("{error}; {}", error.fix()))?);
         let port = Port::bind("--listen", self.listen, true, false).map_err(|error| error.to_string())?;
         let admin_port = Port::bind("--admin", self.admin, true, false).map_err(|error| error.to_string())?;
-        let admin_tls = (!is_local(self.admin)).then(|| Arc::clone(&tls));
+        let others_ask = !is_local(self.admin);
         let mut threads = Builder::new_multi_thread();
         let runtime = UnwaitedRuntime::build(threads.worker_threads(self.workers.get()).enable_all());
         let runtime = runtime.map_err(|error| format!("cannot start threads: {error}"))?;
@@ -214,7 +214,8 @@ impl ReadProxy {
             tokio::spawn(follow(Arc::clone(&tls), Arc::clone(&process)));
             let admin_address = admin_port.address().map_err(|error| error.to_string())?;
             let admin_listener = admin_port.for_operators().map_err(|error| error.to_string())?;
-            tokio::spawn(ProxyAdmin::new(Arc::clone(&proxy), process).serve(admin_listener, admin_tls));
+            let admin = ProxyAdmin::new(Arc::clone(&proxy), Arc::clone(&tls), process);
+            tokio::spawn(admin.serve(admin_listener, others_ask));
             let asking = Arc::clone(&proxy);
             tokio::spawn(async move { asking.await_apiserver().await });
             announce(address, admin_address).map_err(|error| format!("cannot print: {error}"))?;
@@ -247,7 +248,7 @@ async fn follow(tls: Arc<ServerTls>, metrics: Arc<Metrics>) {
     loop {
         ticks.tick().await;
         let look = Arc::clone(&tls);
-        match reads.run(LOOK.1, move || look.look()).await {
+        match reads.run(LOOK.1, move || look.look(SystemTime::now())).await {
             Ok(FileCheck::Replaced) => {
                 tracing::info!("using the new TLS files for new connections");
                 metrics.tls_reload(TlsReload::Replaced);

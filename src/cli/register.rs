@@ -253,7 +253,7 @@ fn warn_of_deadlocks(snapshot: &Snapshot, shown: &impl std::fmt::Display) {
     let deadlocks = snapshot.hazards().iter().filter(|finding| finding.severity == Severity::Deadlock).count();
     if deadlocks > 0 {
         complain(&format_args!(
-            "warning: {deadlocks} findings of `gatepost check {shown}` are deadlocks; while no Pod of Gatepost is ready, \
+            "warning: deadlocks among the findings of `gatepost check {shown}`: {deadlocks}; while no Pod of Gatepost is ready, \
              such hooks fail as if they were down themselves"
         ));
     }

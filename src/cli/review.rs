@@ -174,11 +174,15 @@ fn report(
         let _ = writeln!(text, "  code     {} {reason}", status.code.unwrap_or_default());
         let _ = writeln!(text, "  message  {}", status.message.as_deref().unwrap_or_default());
         for cause in status.details.iter().flat_map(|details| &details.causes) {
+            let message = cause.message.as_deref().unwrap_or("no reason given");
             let _ = writeln!(
                 text,
-                "  because  {}: {}",
-                cause.field.as_deref().unwrap_or("?"),
-                cause.message.as_deref().unwrap_or_default()
+                "  because  {}",
+                // Kubernetes' own words have no field.
+                match &cause.field {
+                    Some(field) => format!("{field}: {message}"),
+                    None => message.to_owned(),
+                }
             );
         }
     }

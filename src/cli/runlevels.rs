@@ -40,7 +40,8 @@ Runlevels, in the label gatepost.dev/runlevel:
 
 Rights:
   Reading needs the verb list on namespaces, --apply also patch. Anybody who may change this label can hide a namespace
-  from every hook: docs/runlevels.md says how to guard it.
+  from every hook: let a hook or a ValidatingAdmissionPolicy guard it (chapter
+  'How do I keep hooks from locking up my cluster?').
 
 Exit codes:
   0  printed, or labelled

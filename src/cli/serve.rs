@@ -356,7 +356,11 @@ fn announce(running: &Running) {
     let generation = running.current.load();
     lines.push_str(&format!("listening admin {}\n", addresses.admin));
     if running.current.decides(Instant::now()) {
-        lines.push_str(&format!("ready generation {} hooks {}\n", generation.number, generation.hooks.len()));
+        lines.push_str(&format!("ready generation {} hooks {}", generation.number, generation.hooks.len()));
+        lines.push_str(&match generation.snapshot.initializer_count() {
+            0 => "\n".to_owned(),
+            initializers => format!(" initializers {initializers}\n"),
+        });
     }
     // A closed stdout is no reason not to serve, nor is one that nobody reads.
     let write = move || {

@@ -6,6 +6,7 @@ use super::{
     CommandExit,
     adopt::{self, ADOPT_NAMESPACE},
     complain, duration, misused,
+    plural::counted,
     replicas::{self, ReplicaArgs},
 };
 use crate::{
@@ -35,12 +36,14 @@ Revisions:
 Exit codes:
   0  shown; with --wait: every live replica has the revision
   1  with --wait: a replica has rejected it, or time is up; who and why is on stderr
-     without: a replica did not answer, or none is live";
+     without: a replica did not answer, or none is live
+  6  shown, and above the table stands CERTIFICATE, REGISTRATION or INITIALIZER";
 
 /// Show what each replica has in force, or wait until all have a revision
 ///
-/// The facts that matter in an incident come above the table, the worst first: open break-glass and its end, reads that
-/// fail, hooks that fail now, hooks that pass no probe, bypass rules. A replica without a fresh configuration refuses
+/// The facts that matter in an incident come above the table, the worst first: a serving certificate that is not valid
+/// now, a registration that does not send everything (--registration), initializers that nobody attends or that do not
+/// act, open break-glass and its end, reads that fail, hooks that fail now, hooks that pass no probe, bypass rules. A replica without a fresh configuration refuses
 /// every review. One that rejects the newest configuration keeps the last good one; its problems are shown below the
 /// table.
 #[derive(Debug, clap::Args)]
@@ -83,7 +86,11 @@ impl Status {
         let cluster = self.replicas.cluster();
         let seen = match replicas::look(self.replicas) {
             Ok(seen) => seen,
-            Err(why) => return complain(&why),
+            Err(why) => {
+                let webhooks = cluster.and_then(|access| adopt::standing(&access, self.adopt_namespace));
+                drop(write!(std::io::stdout(), "{}", webhooks.unwrap_or_default().trim_start()));
+                return complain(&why);
+            }
         };
         let text = if self.json { json(&seen) } else { Ok(table::table(&seen)) };
         match text {
@@ -95,12 +102,14 @@ impl Status {
             }
             Err(error) => return complain(&error),
         }
-        let mut ending = CommandExit::Good;
+        let is_faulty = seen.reports.iter().any(|report| !report.faults.is_empty());
+        let mut ending = if is_faulty { CommandExit::Faulty } else { CommandExit::Good };
         for silent in &seen.silent {
             ending = complain(&format_args!("no answer from {}: {}", silent.place, silent.why));
         }
         if seen.reports.len() < expect && seen.silent.is_empty() {
-            ending = complain(&format_args!("{} replicas are alive; expected: {expect}", seen.reports.len()));
+            let alive = counted(seen.reports.len(), "replica");
+            ending = complain(&format_args!("{alive} alive; expected: {expect}"));
         }
         ending
     }

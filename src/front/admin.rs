@@ -81,9 +81,12 @@ impl AdminPages for Admin {
 fn status_of(readiness: Readiness) -> StatusCode {
     match readiness {
         Readiness::Ready => StatusCode::OK,
-        Readiness::NeverRead | Readiness::Rejected | Readiness::Nameless | Readiness::Stale | Readiness::Draining => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
+        Readiness::NeverRead
+        | Readiness::Rejected
+        | Readiness::Nameless
+        | Readiness::Stale
+        | Readiness::Unreachable
+        | Readiness::Draining => StatusCode::SERVICE_UNAVAILABLE,
     }
 }
 

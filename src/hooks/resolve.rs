@@ -1,6 +1,7 @@
 //! Resolver: names to addresses, on few threads of its own.
 
 use std::{
+    collections::HashMap,
     fmt, io,
     net::{IpAddr, SocketAddr, ToSocketAddrs},
     sync::{Arc, Mutex, PoisonError},
@@ -8,7 +9,6 @@ use std::{
     time::Duration,
 };
 
-use rustc_hash::FxHashMap;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     time::{Instant, timeout},
@@ -34,7 +34,7 @@ pub(super) struct Resolver {
     look_up: Arc<LookUp>,
     threads: Arc<Semaphore>,
     services: Option<Arc<ServiceAddresses>>,
-    lookups: Mutex<FxHashMap<Box<str>, watch::Receiver<Option<Ended>>>>,
+    lookups: Mutex<HashMap<Box<str>, watch::Receiver<Option<Ended>>>>,
 }
 
 impl Default for Resolver {

@@ -5,6 +5,7 @@
 //! reported, or was last reported too long ago, is looked up as any other name.
 
 use std::{
+    collections::HashMap,
     fmt,
     net::SocketAddr,
     sync::{
@@ -14,19 +15,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustc_hash::FxHashMap;
-
 use crate::clock::{Age, Moment, Slept, slept};
 
 /// Without a sign of life from the apiserver for so long, names are looked up again.
 pub const TOO_OLD_AFTER: Duration = Duration::from_secs(90);
 
 /// The ready endpoints behind each port of a Service.
-pub type Ports = FxHashMap<u16, Arc<[SocketAddr]>>;
+pub type Ports = HashMap<u16, Arc<[SocketAddr]>>;
 
 /// Addresses of the endpoints of Services, by the Services' names as dials have them: `NAME.NAMESPACE.svc`.
 pub struct ServiceAddresses {
-    known: RwLock<FxHashMap<Box<str>, Ports>>,
+    known: RwLock<HashMap<Box<str>, Ports>>,
     /// Since the last sign of life; unknown before the first whole list.
     alive: Age,
     /// True while hooks name Services.
@@ -61,7 +60,7 @@ impl ServiceAddresses {
     }
 
     /// From now on these are known, and no others.
-    pub fn replace(&self, services: FxHashMap<Box<str>, Ports>) {
+    pub fn replace(&self, services: HashMap<Box<str>, Ports>) {
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = services;
     }
 

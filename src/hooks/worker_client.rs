@@ -167,6 +167,14 @@ impl Task {
         let first = self.pending.connected();
         let ended = connection.drive(&mut self.commands, first).await;
         self.pending.calls = ended.unsent;
+        if ended.starved {
+            faults::connection_starved();
+            tracing::warn!(
+                endpoint = %self.dialler.endpoint,
+                fix = "see whether the hook, or a proxy before it, gives back the flow-control window of calls that are reset",
+                "the HTTP/2 window of a hook's connection stays used up; its calls go over a new connection"
+            );
+        }
         if let Some(leaving) = ended.leaving {
             // The next calls do not wait for the answers still due here.
             self.draining.add(leaving);

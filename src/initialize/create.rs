@@ -29,3 +29,19 @@ pub fn create<'a>(
     written.check()?;
     Ok(written.normalized())
 }
+
+/// Checks that each name of a client's own list is one of `known`. One that is misspelt would act on nothing, and so pass
+/// by the initializer that it means.
+///
+/// # Errors
+/// The first that is not.
+pub fn check_known<'a>(list: &Initializers, known: impl Iterator<Item = &'a str> + Clone) -> Result<(), RefusedList> {
+    match list.pending.iter().position(|name| !known.clone().any(|known| *known == **name)) {
+        None => Ok(()),
+        Some(at) => {
+            let (name, known) = (&list.pending[at], known.collect::<Vec<_>>().join(", "));
+            let why = format!("{name:?} is no initializer of this resource; it has: {known}");
+            Err(RefusedList::invalid(&format!("pending[{at}].name"), why))
+        }
+    }
+}

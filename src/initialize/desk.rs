@@ -11,6 +11,7 @@
 //! ```
 
 mod action;
+mod rotation;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -18,7 +19,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use self::action::Action;
+pub use self::action::{Action, Stale};
+use self::rotation::RetiredClaim;
 
 /// One initializer's turn at one object. Never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -61,13 +63,11 @@ impl Default for DeskLimits {
 pub enum NotTaken {
     /// No instance has had the name for this long: it is late already.
     Vacant(Duration),
+    /// No instance has had the name since it was configured: it is not in rotation yet.
+    Unproven,
     /// The most objects are held for the name, or in all.
     Full,
 }
-
-/// An answer that does not count: the task has ended, or is another's by now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stale;
 
 /// State of one name, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +84,10 @@ pub struct NameState {
     pub oldest: Option<Instant>,
     /// Since when no instance is attached; `None` while one is.
     pub vacant_since: Option<Instant>,
+    /// False while no instance has been attached since the name was configured.
+    pub proven: bool,
+    /// An instance was attached before, or is.
+    pub ever_attached: bool,
 }
 
 /// Instances by name, and tasks on their way to them.
@@ -107,6 +111,10 @@ struct Claim {
     queue: VecDeque<TaskId>,
     tasks: BTreeSet<TaskId>,
     vacant_since: Option<Instant>,
+    /// An instance has had it, or it was configured before the process began. Tasks of others are not taken.
+    proven: bool,
+    retired: Option<RetiredClaim>,
+    ever_attached: bool,
 }
 
 #[derive(Debug)]
@@ -136,14 +144,6 @@ impl Desk {
         Self { limits, epoch: now, passed: now, names, instances, tasks, deadlines }
     }
 
-    /// A name may be claimed from now on: where no instance has it, it is vacant since now.
-    pub fn configure(&mut self, name: &Arc<str>, now: Instant) {
-        let claim = self.names.entry(Arc::clone(name)).or_default();
-        if claim.instances.is_empty() {
-            claim.vacant_since = Some(now);
-        }
-    }
-
     /// An instance claims a name, and takes `window` tasks at once; false where there are too many instances.
     pub fn attach(
         &mut self,
@@ -159,6 +159,8 @@ impl Desk {
         }
         claim.instances.insert(id);
         claim.vacant_since = None;
+        claim.proven = true;
+        claim.ever_attached = true;
         let instance = Instance {
             name: Arc::clone(name),
             heard: now,
@@ -219,6 +221,7 @@ impl Desk {
         out: &mut Vec<Action>,
     ) -> Result<(), NotTaken> {
         let vacant_since = match self.names.get(name) {
+            Some(claim) if !claim.proven => return Err(NotTaken::Unproven),
             Some(claim) if claim.tasks.len() >= self.limits.of_a_name => return Err(NotTaken::Full),
             Some(claim) => claim.vacant_since,
             None => Some(self.epoch),
@@ -231,7 +234,7 @@ impl Desk {
             return Err(NotTaken::Full);
         }
         let epoch = self.epoch;
-        let vacant_from_the_start = || Claim { vacant_since: Some(epoch), ..Claim::default() };
+        let vacant_from_the_start = || Claim { vacant_since: Some(epoch), proven: true, ..Claim::default() };
         let claim = self.names.entry(Arc::clone(name)).or_insert_with(vacant_from_the_start);
         claim.tasks.insert(id);
         claim.queue.push_back(id);
@@ -318,7 +321,7 @@ impl Desk {
             let many = self.names.len() > MOST_REMEMBERED;
             self.names.retain(|_, claim| {
                 let forgotten = |since: Instant| since == epoch || many && vacant(since).is_some();
-                !(claim.tasks.is_empty() && claim.vacant_since.is_some_and(forgotten))
+                !(claim.proven && claim.tasks.is_empty() && claim.vacant_since.is_some_and(forgotten))
             });
         }
     }
@@ -326,19 +329,6 @@ impl Desk {
     /// Time at which the instance lapses, unless it is heard of before; `None` where it is gone.
     pub fn lapses(&self, id: InstanceId) -> Option<Instant> {
         self.instances.get(&id).map(|instance| instance.heard + self.limits.lease)
-    }
-
-    /// State of each name, by name.
-    pub fn names(&self) -> Vec<NameState> {
-        let state = |(name, claim): (&Arc<str>, &Claim)| NameState {
-            name: Arc::clone(name),
-            instances: claim.instances.len(),
-            queued: claim.queue.len(),
-            assigned: claim.tasks.len() - claim.queue.len(),
-            oldest: claim.tasks.first().and_then(|id| self.tasks.get(id)).map(|task| task.since),
-            vacant_since: claim.vacant_since,
-        };
-        self.names.iter().map(state).collect()
     }
 
     /// Does the instance still have a task?

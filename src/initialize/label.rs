@@ -27,10 +27,14 @@ pub use self::{
     unfit::{Unfit, unfit},
 };
 
+use crate::wire::object_head::Wanted;
+
 /// Label that an object has until it is initialized.
 pub const PENDING: &str = "init.gatepost.dev/pending";
 /// Annotation with the list of such an object.
 pub const STATE: &str = "init.gatepost.dev/state";
+/// The two in an object's head.
+pub const MARKS: Wanted<'static> = Wanted { label: PENDING, annotation: STATE };
 /// Selector of objects that are not initialized.
 pub const SELECTOR: &str = PENDING;
 /// Longest value of a label.

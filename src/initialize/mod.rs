@@ -9,6 +9,7 @@
 //! | [`Desk`], the instances that have claimed a name and the tasks they share | `desk` |
 //! | the order of initializers that say `after` | `order` |
 //! | initializers that need no process | `built_in` |
+//! | the part of a request's time that one may use up | `share` |
 //! | [`Visibility`], what reads show of stored unfinished objects | `visibility` |
 //! | [`Unfinished`], those objects, and the corrections of what is stuck | `unfinished` |
 //! | the result of one that has failed | `stored_result` |
@@ -34,6 +35,7 @@ pub mod quota;
 pub mod read_repair;
 pub mod recent_failures;
 pub mod refused;
+pub mod share;
 pub mod stored_result;
 pub mod transition;
 pub mod unfinished;
@@ -41,7 +43,7 @@ pub mod visibility;
 
 pub use self::{
     controller::Controller,
-    create::{create, needs_permission},
+    create::{check_known, create, needs_permission},
     desk::Desk,
     initializers::Initializers,
     lifecycle::{Initialization, Lifecycle},
@@ -50,6 +52,7 @@ pub use self::{
     read_repair::ReadRepair,
     recent_failures::RecentFailures,
     refused::RefusedList,
+    share::share,
     stored_result::stored_result,
     transition::{Actor, transition},
     unfinished::Unfinished,

@@ -23,6 +23,18 @@ impl RefusedList {
         Self::Invalid { field: format!("metadata.initializers{dot}{field}"), why: why.into() }
     }
 
+    /// The same of a list that the client wrote at this place instead.
+    pub fn written_at(self, place: &str) -> Self {
+        const FIELD: &str = "metadata.initializers";
+        match self {
+            Self::Invalid { field, why } => {
+                let entry = field.strip_prefix(FIELD).map(|entry| entry.trim_start_matches('.')).unwrap_or_default();
+                Self::Invalid { field: place.to_owned(), why: format!("{entry} {why}").trim_start().to_owned() }
+            }
+            Self::Forbidden(why) => Self::Forbidden(why.replacen(FIELD, place, 1)),
+        }
+    }
+
     /// HTTP status code.
     pub fn code(&self) -> i32 {
         match self {

@@ -239,7 +239,7 @@ impl World {
                 let (task, mut out) = (TaskId(self.next), Vec::new());
                 match self.desk.submit(task, name, self.now + BUDGET, self.now, &mut out) {
                     Ok(()) => object.task = Some(task),
-                    Err(NotTaken::Vacant(_)) => object.late(&self.policies),
+                    Err(NotTaken::Vacant(_) | NotTaken::Unproven) => object.late(&self.policies),
                     // Shed: the request is refused, and nothing was created.
                     Err(NotTaken::Full) => object.way.delete(),
                 }

@@ -249,7 +249,6 @@ fn timed_out(object: &StoredObject, head: &str) -> StatusInfo {
         StatusCause { reason: TIMED_OUT.into(), message: "the object is deleted again".into(), field: head.to_owned() };
     StatusInfo {
         causes: vec![cause],
-        retry_after_seconds: 1,
         ..late(object, &format!("Timeout: initializer \"{head}\" did not act in time; the object is deleted again"))
     }
 }
@@ -265,11 +264,11 @@ pub fn still_pending(object: &StoredObject) -> StatusInfo {
     };
     StatusInfo {
         causes: vec![cause],
-        retry_after_seconds: 1,
         ..late(object, &format!("Timeout: the object waits for initializer \"{head}\", and may still be initialized"))
     }
 }
 
+/// Without a time to try again: client-go would send the CREATE again, and make another object of it.
 fn late(object: &StoredObject, message: &str) -> StatusInfo {
     StatusInfo {
         code: 504,

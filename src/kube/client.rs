@@ -7,21 +7,20 @@ use http::{
     Method, Request, Response, StatusCode,
     header::{ACCEPT, CONTENT_TYPE, ETAG, IF_NONE_MATCH},
 };
-use http_body_util::{BodyExt, Limited};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube::{Config, client::Body};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{KubeAccess, KubeError, List, Watch, pages::Pages, plugin};
+use super::{KubeAccess, KubeError, object_text::read, plugin};
 use crate::adopt::MANAGER;
 
 /// Timeout of one answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
-/// Objects asked for at a time.
-pub(super) const PAGE: usize = 500;
-/// The largest answer taken; far more than any page of configuration.
-const LARGEST: usize = 64 << 20;
-/// Answers larger than this are parsed on a thread of their own: whoever asks may have callers to accept, too.
-const BIG: usize = 256 << 10;
+/// Accepted form of whole objects.
+pub(super) const WHOLE: &str = "application/json";
+/// The largest answer taken that is one object or document; an apiserver stores none of that size.
+const LARGEST: usize = 8 << 20;
 /// Longest part of an apiserver's message that is shown.
 const LONGEST_MESSAGE: usize = 300;
 
@@ -59,54 +58,6 @@ impl KubeClient {
     /// The apiserver's address, as the kubeconfig has it.
     pub fn server(&self) -> &str {
         &self.server
-    }
-
-    /// Everything below `path`, at one revision, read from the store itself: no resourceVersion is sent, so that no
-    /// cache may answer with the past.
-    ///
-    /// # Errors
-    /// [`KubeError`] of a request.
-    pub async fn list(&self, path: &str) -> Result<List, KubeError> {
-        self.list_labelled(path, "").await
-    }
-
-    /// The same of objects that this label selector selects.
-    ///
-    /// # Errors
-    /// As [`KubeClient::list`].
-    pub async fn list_labelled(&self, path: &str, selector: &str) -> Result<List, KubeError> {
-        let selector = labels(selector);
-        match self.pages(path, PAGE, &selector, "").await {
-            // The token outlived the revision (compaction). One answer without pages cannot.
-            Err(KubeError::Refused { code: 410, .. }) => self.pages(path, 0, &selector, "").await,
-            other => other,
-        }
-    }
-
-    /// Everything below `path` as it stood at this revision, which [`KubeClient::list`] has returned for another kind.
-    ///
-    /// # Errors
-    /// [`KubeError`]; it is [`KubeError::Refused`] with code 410 where the revision has expired.
-    pub async fn list_at(&self, path: &str, revision: &str) -> Result<List, KubeError> {
-        let exactly = format!("&resourceVersion={}&resourceVersionMatch=Exact", percent_encoded(revision));
-        let list = self.pages(path, PAGE, "", &exactly).await?;
-        match list.revision == revision {
-            true => Ok(list),
-            false => Err(self.nonsense(path, "it is of another revision than was requested".to_owned())),
-        }
-    }
-
-    /// Only the question for the first page may say which revision is meant; the others' tokens hold it.
-    async fn pages(&self, path: &str, limit: usize, selector: &str, revision: &str) -> Result<List, KubeError> {
-        let mut pages = Pages::default();
-        let mut at = format!("{path}?limit={limit}{selector}{revision}");
-        loop {
-            let page = pages.add(self.get(&at).await?).map_err(|cause| self.nonsense(path, cause))?;
-            match page {
-                Some(token) => at = format!("{path}?limit={limit}{selector}&continue={}", percent_encoded(&token)),
-                None => return Ok(pages.into_list()),
-            }
-        }
     }
 
     /// The JSON at `path`.
@@ -148,38 +99,6 @@ impl KubeClient {
             Err(KubeError::Refused { code: 404, .. }) => Ok(None),
             Err(error) => Err(error),
         }
-    }
-
-    /// The changes below `path` from `revision` on, for as long as `lasting`, bookmarks included.
-    ///
-    /// # Errors
-    /// [`KubeError`]; it is [`KubeError::Refused`] with code 410 where the revision has expired.
-    pub async fn watch(&self, path: &str, revision: &str, lasting: Duration) -> Result<Watch, KubeError> {
-        self.watch_labelled(path, "", revision, lasting).await
-    }
-
-    /// The same of objects that this label selector selects.
-    ///
-    /// # Errors
-    /// As [`KubeClient::watch`].
-    pub async fn watch_labelled(
-        &self,
-        path: &str,
-        selector: &str,
-        revision: &str,
-        lasting: Duration,
-    ) -> Result<Watch, KubeError> {
-        let (revision, seconds, selector) = (percent_encoded(revision), lasting.as_secs(), labels(selector));
-        let query = "watch=1&allowWatchBookmarks=true";
-        let at = format!("{path}?{query}&timeoutSeconds={seconds}&resourceVersion={revision}{selector}");
-        let opening = async {
-            let answer = self.send(&at).await?;
-            match answer.status().is_success() {
-                true => Ok(Watch::new(answer.into_body(), self.server.clone(), path.to_owned())),
-                false => Err(self.refused(path, answer).await),
-            }
-        };
-        tokio::time::timeout(PATIENCE, opening).await.map_err(|_| self.late())?
     }
 
     /// Creates the object at `path`, or makes it what is said here in as far as we have said something of it before
@@ -291,25 +210,20 @@ impl KubeClient {
     }
 
     /// The JSON of an answer that says yes.
-    pub(super) async fn parsed(&self, path: &str, answer: Response<Body>) -> Result<Value, KubeError> {
+    pub(super) async fn parsed<T>(&self, path: &str, answer: Response<Body>) -> Result<T, KubeError>
+    where
+        T: DeserializeOwned + Send + 'static,
+    {
         if !answer.status().is_success() {
             return Err(self.refused(path, answer).await);
         }
         let body = self.whole(path, answer).await?;
-        let parsed = match body.len() > BIG {
-            false => serde_json::from_slice(&body),
-            true => match tokio::task::spawn_blocking(move || serde_json::from_slice(&body)).await {
-                Ok(parsed) => parsed,
-                Err(panic) => return Err(self.nonsense(path, panic.to_string())),
-            },
-        };
-        let no_json = |error: serde_json::Error| format!("no JSON (line {}, column {})", error.line(), error.column());
-        parsed.map_err(|error| self.nonsense(path, no_json(error)))
+        read(body.into()).await.1.map_err(|fault| self.nonsense(path, fault))
     }
 
     /// The beginning of an answer, whatever its status.
     async fn send(&self, path: &str) -> Result<Response<Body>, KubeError> {
-        self.send_for(path, "application/json", None).await
+        self.send_for(path, WHOLE, None).await
     }
 
     /// The same in another form, where it does not have that tag any longer.
@@ -328,10 +242,15 @@ impl KubeClient {
         self.inner.send(request).await.map_err(|error| KubeError::call(&self.server, &error))
     }
 
-    /// Not `request_text`: it would read without end, and log what it cannot parse.
+    /// The content of an answer. Not `request_text`: it would read without end, and log what it cannot parse.
     pub(super) async fn whole(&self, path: &str, answer: Response<Body>) -> Result<Bytes, KubeError> {
-        let body = Limited::new(answer.into_body(), LARGEST).collect().await;
-        Ok(body.map_err(|error| self.nonsense(path, error.to_string()))?.to_bytes())
+        match Limited::new(answer.into_body(), LARGEST).collect().await {
+            Ok(body) => Ok(body.to_bytes()),
+            Err(error) if error.is::<LengthLimitError>() => {
+                Err(KubeError::TooLarge { server: self.server.clone(), path: without_query(path), most: LARGEST })
+            }
+            Err(error) => Err(KubeError::broken(&self.server, &without_query(path), &error.to_string())),
+        }
     }
 
     /// Error for an answer with a status other than 2xx.

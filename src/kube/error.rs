@@ -67,6 +67,16 @@ pub enum KubeError {
         /// Its message, shortened.
         message: String,
     },
+    /// The answer is larger than we take.
+    #[error("the answer of {server} to GET {path} is larger than {most} bytes")]
+    TooLarge {
+        /// The address.
+        server: String,
+        /// Path of the request.
+        path: String,
+        /// The limit.
+        most: usize,
+    },
     /// The answer is not one of an apiserver.
     #[error("the answer of {server} to GET {path} is not an apiserver's: {cause}")]
     Nonsense {
@@ -97,10 +107,19 @@ impl KubeError {
             Self::Refused { code: 404, .. } => "see that the kubeconfig names a Kubernetes apiserver",
             Self::Unwritten { code: 404, .. } => "install our kinds: gatepost crd | kubectl apply -f -",
             Self::Refused { .. } | Self::Unwritten { .. } => "see its log, and try again",
+            Self::TooLarge { .. } => {
+                "find what is so large there, by `kubectl get --raw` of that path, and make it smaller"
+            }
             Self::Nonsense { .. } => {
                 "see that the kubeconfig names a Kubernetes apiserver, and not a proxy's login page"
             }
         }
+    }
+
+    /// An answer that has begun and does not end.
+    pub(super) fn broken(server: &str, path: &str, cause: &str) -> Self {
+        let cause = format!("its answer to GET {path} broke off: {cause}");
+        Self::Unreachable { server: server.to_owned(), cause }
     }
 
     /// The same of a change.

@@ -1,8 +1,9 @@
 //! Kube: a client of a Kubernetes apiserver, for what Gatepost reads there.
 //!
 //! The package does connections and credentials (kubeconfigs, client certificates, token files, exec plugins); what is
-//! asked, how a list is read as one, and what a failure is called, is ours. Objects stay [`serde_json::Value`]: we hand
-//! on what people wrote, and types of our own would drop the fields we do not know.
+//! asked, how a list is read as one, and what a failure is called, is ours. Configuration stays [`serde_json::Value`]: we
+//! hand on what people wrote, and types of our own would drop the fields we do not know. Of objects that are only followed
+//! no more is read than is needed ([`FollowHandler`]).
 
 mod access;
 mod access_review;
@@ -10,7 +11,10 @@ mod client;
 mod discovery;
 mod endpoint;
 mod error;
+mod follow;
+mod list_text;
 mod metadata;
+mod object_text;
 mod one_object;
 mod own;
 mod pages;
@@ -25,7 +29,9 @@ pub use self::{
     discovery::Discoverer,
     endpoint::ApiEndpoint,
     error::KubeError,
-    metadata::{MetadataPage, created},
+    follow::{FollowEvent, FollowHandler, FollowTarget, follow},
+    metadata::created,
+    object_text::ObjectIdentity,
     one_object::RawAnswer,
     own::{MANAGED_BY, is_our_own, our_webhooks},
     pages::List,

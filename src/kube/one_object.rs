@@ -4,15 +4,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header::CONTENT_TYPE};
-use serde_json::Value;
+use serde::de::DeserializeOwned;
 
 use super::{
     KubeClient, KubeError, Watch,
     client::{PATIENCE, percent_encoded},
 };
+use crate::wire::object_head::{ObjectHead, Wanted};
 
 /// Form in which an apiserver leaves out all but metadata.
-const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+pub(super) const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
 /// An apiserver's answer, unread.
 #[derive(Clone, Debug)]
@@ -41,11 +42,38 @@ impl KubeClient {
         tokio::time::timeout(PATIENCE, reading).await.map_err(|_| self.late())?
     }
 
-    /// Metadata of the object of that name among those at `path`; `None` where there is none.
+    /// Head of the object of that name among those at `path`; `None` if there is none.
     ///
     /// # Errors
     /// As [`KubeClient::get`].
-    pub async fn find_metadata(&self, path: &str, name: &str) -> Result<Option<Value>, KubeError> {
+    pub async fn find_head(&self, path: &str, name: &str, wanted: Wanted<'_>) -> Result<Option<ObjectHead>, KubeError> {
+        let at = format!("{path}/{}", percent_encoded(name));
+        let reading = async {
+            let answer = self.send_for(&at, METADATA, None).await?;
+            if answer.status() == StatusCode::NOT_FOUND {
+                return Ok(None);
+            }
+            if !answer.status().is_success() {
+                return Err(self.refused(&at, answer).await);
+            }
+            let text = self.whole(&at, answer).await?;
+            match ObjectHead::of_json(&text, wanted) {
+                Some(head) => Ok(Some(head)),
+                None => Err(self.nonsense(&at, "it is no object with a uid".to_owned())),
+            }
+        };
+        tokio::time::timeout(PATIENCE, reading).await.map_err(|_| self.late())?
+    }
+
+    /// Metadata of the object of that name among those at `path`, read only for what `T` has: what is nested deep elsewhere
+    /// does not matter. `None` if there is none.
+    ///
+    /// # Errors
+    /// As [`KubeClient::get`].
+    pub async fn find_metadata_as<T>(&self, path: &str, name: &str) -> Result<Option<T>, KubeError>
+    where
+        T: DeserializeOwned + Send + 'static,
+    {
         let at = format!("{path}/{}", percent_encoded(name));
         let reading = async {
             let answer = self.send_for(&at, METADATA, None).await?;
@@ -71,13 +99,6 @@ impl KubeClient {
         let field = percent_encoded(&format!("metadata.name={name}"));
         let (revision, seconds) = (percent_encoded(revision), lasting.as_secs().max(1));
         let at = format!("{path}?watch=1&fieldSelector={field}&resourceVersion={revision}&timeoutSeconds={seconds}");
-        let opening = async {
-            let answer = self.send_for(&at, METADATA, None).await?;
-            match answer.status().is_success() {
-                true => Ok(Watch::new(answer.into_body(), self.server().to_owned(), path.to_owned())),
-                false => Err(self.refused(path, answer).await),
-            }
-        };
-        tokio::time::timeout(PATIENCE, opening).await.map_err(|_| self.late())?
+        self.open_watch(&at, METADATA).await
     }
 }

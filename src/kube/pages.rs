@@ -1,6 +1,26 @@
-//! Pages: a list that comes in pieces, read as one.
+//! Pages: a list that comes in pieces, each read object by object.
 
-use serde_json::{Map, Value};
+use http::{HeaderMap, header::DATE};
+use http_body_util::BodyExt;
+use kube::client::Body;
+use serde::{Deserialize, de::IgnoredAny};
+use serde_json::Value;
+use tokio::time::timeout;
+
+use super::{
+    KubeClient, KubeError,
+    client::{PATIENCE, WHOLE, labels, percent_encoded},
+    list_text::{ListText, MAX_OBJECT, Oversized},
+    metadata::seconds,
+    object_text::{fault, read},
+};
+
+/// Objects asked for at a time, of lists that are held whole.
+const PAGE: usize = 500;
+/// The same where so many are too large.
+const SMALL_PAGE: usize = 50;
+/// The longest page of such a list; far more than any page of configuration.
+const MAX_PAGE: usize = 64 << 20;
 
 /// Everything of one kind, as it stood at one revision.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -11,82 +31,227 @@ pub struct List {
     pub items: Vec<Value>,
 }
 
-/// The list so far.
-#[derive(Debug, Default)]
-pub(super) struct Pages {
-    list: List,
+/// One page of a list, about to be read.
+#[derive(Debug)]
+pub(super) struct Page {
+    server: String,
+    path: String,
+    body: Body,
+    text: ListText,
+    /// Bytes that may still come.
+    left: usize,
+    /// Time by the apiserver's clock, in seconds since 1970, where it says so.
+    pub(super) now: Option<i64>,
 }
 
-impl Pages {
-    /// Takes one page in, and gives the token of the next; `None` after the last.
+/// Facts about a page that are known once it has been read.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Around {
+    api_version: String,
+    kind: String,
+    metadata: Option<PageMetadata>,
+    items: Option<Vec<IgnoredAny>>,
+}
+
+/// Metadata of a page.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct PageMetadata {
+    #[serde(skip)]
+    api_version: String,
+    /// Kind of its objects.
+    #[serde(skip)]
+    kind: String,
+    /// The revision of the store that it is from.
+    #[serde(rename = "resourceVersion")]
+    pub(super) revision: String,
+    /// Token of the next page; "" after the last.
+    #[serde(rename = "continue")]
+    pub(super) next: String,
+}
+
+impl Page {
+    fn new(client: &KubeClient, path: &str, (headers, body): (&HeaderMap, Body), most: usize) -> Self {
+        let (server, path) = (client.server().to_owned(), path.split('?').next().unwrap_or(path).to_owned());
+        let now = headers.get(DATE).and_then(|date| seconds(date.to_str().ok()?));
+        Self { server, path, body, text: ListText::default(), left: most, now }
+    }
+
+    /// Texts of the objects that come next; `None` after the last.
+    pub(super) async fn next(&mut self) -> Result<Option<Vec<Result<Vec<u8>, Oversized>>>, KubeError> {
+        let Some(frame) = timeout(PATIENCE, self.body.frame()).await.map_err(|_| self.late())? else {
+            return Ok(None);
+        };
+        let mut items = Vec::new();
+        let frame = frame.map_err(|error| self.broken(&error.to_string()))?;
+        if let Ok(data) = frame.into_data() {
+            self.left = self.left.checked_sub(data.len()).ok_or_else(|| self.too_large(MAX_PAGE))?;
+            self.text.push(&data, &mut items).map_err(|Oversized| self.nonsense("it is no list".to_owned()))?;
+        }
+        Ok(Some(items))
+    }
+
+    /// The rest of it, once all objects were taken.
+    pub(super) fn end(self) -> Result<PageMetadata, KubeError> {
+        let Self { server, path, text, .. } = self;
+        let nonsense = |cause| KubeError::Nonsense { server, path, cause };
+        let around = text.into_around();
+        let around: Around = match serde_json::from_slice(&around) {
+            Ok(around) => around,
+            Err(error) if error.is_data() => return Err(nonsense("it is no list of items".to_owned())),
+            Err(error) => return Err(nonsense(fault(&error))),
+        };
+        let Around { api_version, kind, metadata, items: _ } = around;
+        let Some(kind) = kind.strip_suffix("List").map(str::to_owned) else {
+            return Err(nonsense("it is no list".to_owned()));
+        };
+        let Some(metadata) = metadata else { return Err(nonsense("it has no metadata".to_owned())) };
+        Ok(PageMetadata { api_version, kind, ..metadata })
+    }
+
+    fn late(&self) -> KubeError {
+        KubeError::Late { server: self.server.clone(), patience: PATIENCE }
+    }
+
+    fn broken(&self, cause: &str) -> KubeError {
+        KubeError::broken(&self.server, &self.path, cause)
+    }
+
+    fn too_large(&self, most: usize) -> KubeError {
+        KubeError::TooLarge { server: self.server.clone(), path: self.path.clone(), most }
+    }
+
+    fn nonsense(&self, cause: String) -> KubeError {
+        KubeError::Nonsense { server: self.server.clone(), path: self.path.clone(), cause }
+    }
+
+    /// All of it: its objects, added to these.
+    async fn whole(mut self, objects: &mut Vec<Value>) -> Result<PageMetadata, KubeError> {
+        let first = objects.len();
+        while let Some(items) = self.next().await? {
+            for item in items {
+                let item = item.map_err(|Oversized| self.too_large(MAX_OBJECT))?;
+                let object = read::<Value>(item).await.1.map_err(|why| self.nonsense(format!("an item is {why}")))?;
+                if !object.is_object() {
+                    return Err(self.nonsense("an item is not a JSON object".to_owned()));
+                }
+                objects.push(object);
+            }
+        }
+        let page = self.end()?;
+        for object in objects.iter_mut().skip(first).filter_map(Value::as_object_mut) {
+            object.insert("apiVersion".to_owned(), page.api_version.clone().into());
+            object.insert("kind".to_owned(), page.kind.clone().into());
+        }
+        Ok(page)
+    }
+}
+
+impl KubeClient {
+    /// Everything below `path`, at one revision, read from the store itself: no resourceVersion is sent, so that no
+    /// cache may answer with the past.
     ///
     /// # Errors
-    /// The fault of the page. A page of another revision is refused: the whole would never have existed.
-    pub(super) fn add(&mut self, page: Value) -> Result<Option<String>, String> {
-        let Value::Object(mut page) = page else { return Err("it is no JSON object".to_owned()) };
-        let api_version = text(&page, "apiVersion").to_owned();
-        let kind = text(&page, "kind").strip_suffix("List").ok_or("it is no list")?.to_owned();
-        let metadata = page.get("metadata").and_then(Value::as_object).ok_or("it has no metadata")?;
-        let revision = text(metadata, "resourceVersion");
-        let next = Some(text(metadata, "continue")).filter(|token| !token.is_empty()).map(str::to_owned);
-        match self.list.revision.is_empty() {
-            true => revision.clone_into(&mut self.list.revision),
-            false if revision == self.list.revision => {}
-            false => return Err("its pages are of different revisions".to_owned()),
-        }
-        let items = match page.remove("items") {
-            Some(Value::Array(items)) => items,
-            None | Some(Value::Null) => Vec::new(),
-            Some(_) => return Err("its items are not a list".to_owned()),
-        };
-        for item in items {
-            let Value::Object(mut item) = item else { return Err("an item is not a JSON object".to_owned()) };
-            item.insert("apiVersion".to_owned(), api_version.clone().into());
-            item.insert("kind".to_owned(), kind.clone().into());
-            self.list.items.push(item.into());
-        }
-        Ok(next)
+    /// [`KubeError`] of a request.
+    pub async fn list(&self, path: &str) -> Result<List, KubeError> {
+        self.list_labelled(path, "").await
     }
 
-    pub(super) fn into_list(self) -> List {
-        self.list
+    /// The same of objects that this label selector selects.
+    ///
+    /// # Errors
+    /// As [`KubeClient::list`].
+    pub async fn list_labelled(&self, path: &str, selector: &str) -> Result<List, KubeError> {
+        let selector = labels(selector);
+        match self.pages(path, PAGE, &selector, "").await {
+            // The token outlived the revision (compaction). One answer without pages cannot.
+            Err(KubeError::Refused { code: 410, .. }) => self.pages(path, 0, &selector, "").await,
+            Err(KubeError::TooLarge { .. }) => self.pages(path, SMALL_PAGE, &selector, "").await,
+            other => other,
+        }
     }
-}
 
-fn text<'a>(map: &'a Map<String, Value>, key: &str) -> &'a str {
-    map.get(key).and_then(Value::as_str).unwrap_or_default()
+    /// Everything below `path` as it stood at this revision, which [`KubeClient::list`] has returned for another kind.
+    ///
+    /// # Errors
+    /// [`KubeError`]; it is [`KubeError::Refused`] with code 410 where the revision has expired.
+    pub async fn list_at(&self, path: &str, revision: &str) -> Result<List, KubeError> {
+        let exactly = format!("&resourceVersion={}&resourceVersionMatch=Exact", percent_encoded(revision));
+        let list = self.pages(path, PAGE, "", &exactly).await?;
+        match list.revision == revision {
+            true => Ok(list),
+            false => Err(self.nonsense(path, "it is of another revision than was requested".to_owned())),
+        }
+    }
+
+    /// Only the question for the first page may say which revision is meant; the others' tokens hold it.
+    async fn pages(&self, path: &str, limit: usize, selector: &str, revision: &str) -> Result<List, KubeError> {
+        let mut list = List::default();
+        let mut at = format!("{path}?limit={limit}{selector}{revision}");
+        loop {
+            let reading = async { self.page(&at, WHOLE, MAX_PAGE).await?.whole(&mut list.items).await };
+            let page = timeout(PATIENCE, reading).await.map_err(|_| self.late())??;
+            if list.revision.is_empty() {
+                list.revision = page.revision;
+            } else if list.revision != page.revision {
+                return Err(self.nonsense(path, "its pages are of different revisions".to_owned()));
+            }
+            if page.next.is_empty() {
+                return Ok(list);
+            }
+            at = format!("{path}?limit={limit}{selector}&continue={}", percent_encoded(&page.next));
+        }
+    }
+
+    /// The page at `at`, in the form that `accept` asks for, of at most that many bytes.
+    pub(super) async fn page(&self, at: &str, accept: &str, most: usize) -> Result<Page, KubeError> {
+        let answer = timeout(PATIENCE, self.send_for(at, accept, None)).await.map_err(|_| self.late())??;
+        if !answer.status().is_success() {
+            return Err(timeout(PATIENCE, self.refused(at, answer)).await.map_err(|_| self.late())?);
+        }
+        let (head, body) = answer.into_parts();
+        Ok(Page::new(self, at, (&head.headers, body), most))
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
-    fn page(revision: &str, next: &str, names: &[&str]) -> Value {
-        let items: Vec<_> = names.iter().map(|name| json!({"metadata": {"name": name}})).collect();
-        json!({"apiVersion": "v1", "kind": "ThingList", "items": items,
-               "metadata": {"resourceVersion": revision, "continue": next}})
+    /// The end of a page of this text.
+    async fn end(text: &str) -> Result<PageMetadata, String> {
+        let body = Body::from(text.as_bytes().to_vec());
+        let (server, path) = ("s".to_owned(), "/p".to_owned());
+        let mut page = Page { server, path, body, text: ListText::default(), left: MAX_PAGE, now: None };
+        while page.next().await.map_err(|error| error.to_string())?.is_some() {}
+        page.end().map_err(|error| error.to_string())
     }
 
-    #[test]
-    fn pages_of_one_revision_are_one_list() {
-        let mut pages = Pages::default();
-        assert_eq!(pages.add(page("7", "t", &["a", "b"])), Ok(Some("t".to_owned())));
-        assert_eq!(pages.add(page("7", "", &["c"])), Ok(None));
-        let list = pages.into_list();
-        assert_eq!((&*list.revision, list.items.len()), ("7", 3));
-        assert_eq!(list.items[2], json!({"apiVersion": "v1", "kind": "Thing", "metadata": {"name": "c"}}));
-    }
-
-    #[test]
-    fn what_is_no_list_is_refused() {
-        let mut pages = Pages::default();
-        assert_eq!(pages.add(page("7", "t", &[])), Ok(Some("t".to_owned())));
-        assert!(pages.add(page("8", "", &[])).unwrap_err().contains("revisions"));
-        for wrong in [json!([]), json!({"kind": "Thing", "metadata": {}}), json!({"kind": "ThingList"})] {
-            assert!(Pages::default().add(wrong.clone()).is_err(), "{wrong}");
+    #[tokio::test]
+    async fn a_page_says_its_revision_and_the_next_token_before_or_behind_its_items() {
+        for text in [
+            r#"{"kind":"ThingList","metadata":{"resourceVersion":"7","continue":"t"},"items":[{"a":1}]}"#,
+            r#"{"items":[{"a":1}],"kind":"ThingList","metadata":{"resourceVersion":"7","continue":"t"}}"#,
+        ] {
+            let page = end(text).await.unwrap();
+            assert_eq!((&*page.kind, &*page.revision, &*page.next), ("Thing", "7", "t"), "{text}");
         }
-        assert!(Pages::default().add(json!({"kind": "ThingList", "metadata": {}, "items": [1]})).is_err());
+    }
+
+    #[tokio::test]
+    async fn what_is_no_list_is_refused() {
+        for wrong in [
+            "[]",
+            r#"{"kind":"Thing","metadata":{}}"#,
+            r#"{"kind":"ThingList"}"#,
+            r#"{"kind":"ThingList","metadata":{},"items":{}}"#,
+            r#"{"kind":"ThingList","metadata":{},"items":["#,
+            "<html>",
+        ] {
+            assert!(end(wrong).await.is_err(), "{wrong}");
+        }
+        let long = format!("{{\"kind\":\"{}", "x".repeat(1 << 20));
+        assert!(end(&long).await.unwrap_err().contains("it is no list"));
     }
 }

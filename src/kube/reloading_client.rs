@@ -103,7 +103,7 @@ impl ReloadingClient {
         let due = self.renewed.is_none_or(|renewed| renewed.elapsed() >= RENEW_EVERY);
         let perhaps = match error {
             KubeError::Refused { code, .. } | KubeError::Unwritten { code, .. } => *code == 401,
-            KubeError::Nonsense { .. } => false,
+            KubeError::Nonsense { .. } | KubeError::TooLarge { .. } => false,
             // A plugin that takes long is cut off with the question it was run for; here it may take its time.
             KubeError::Access { .. } | KubeError::Unreachable { .. } | KubeError::Late { .. } => true,
         };

@@ -1,22 +1,26 @@
 //! Watch: changes as the apiserver sends them, one JSON line each.
 
+use std::borrow::Cow;
+
 use bytes::{Buf, BytesMut};
 use http_body_util::BodyExt;
 use kube::client::Body;
-use serde_json::Value;
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Value, value::RawValue};
+use tokio::time::timeout;
 
-use super::KubeError;
+use super::{KubeClient, KubeError, client::PATIENCE, list_text::MAX_OBJECT, object_text::fault};
 
 /// The longest line taken: one object and some words around it.
-const LONGEST: usize = 8 << 20;
+const MAX_LINE: usize = MAX_OBJECT + 1024;
 
-/// One change of a watched list.
+/// One change of a watched list. An object is read as the watcher wants it: a [`RawValue`] of any depth, for one.
 #[derive(Clone, Debug, PartialEq)]
-pub enum WatchedChange {
+pub enum WatchedChange<T = Value> {
     /// An object is new, or has changed.
-    Changed(Value),
+    Changed(T),
     /// An object is gone.
-    Gone(Value),
+    Gone(T),
     /// Nothing has changed up to this revision.
     Bookmark(String),
     /// The revision we began at is forgotten: list anew.
@@ -28,28 +32,59 @@ pub enum WatchedChange {
 pub struct Watch {
     body: Body,
     read: BytesMut,
+    /// Bytes of it that hold no end of a line.
+    searched: usize,
     server: String,
     path: String,
 }
 
+/// Source: `metav1.WatchEvent`.
+#[derive(Deserialize)]
+struct EventText<'a> {
+    #[serde(borrow, default, rename = "type")]
+    kind: Cow<'a, str>,
+    #[serde(borrow)]
+    object: Option<&'a RawValue>,
+}
+
+/// The fields of a bookmark, or of an error.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Notice {
+    metadata: NoticeMetadata,
+    code: u16,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct NoticeMetadata {
+    resource_version: String,
+}
+
 impl Watch {
     pub(super) fn new(body: Body, server: String, path: String) -> Self {
-        Self { body, read: BytesMut::new(), server, path }
+        Self { body, read: BytesMut::new(), searched: 0, server, path }
     }
 
-    /// The next change; `None` when the apiserver has ended the answer.
+    /// The next change; `None` when the apiserver has ended the answer. Nothing is lost where the caller gives up waiting.
     ///
     /// # Errors
     /// Nonsense, or a connection that broke.
-    pub async fn next(&mut self) -> Result<Option<WatchedChange>, KubeError> {
+    pub async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<WatchedChange<T>>, KubeError> {
         loop {
-            if let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
-                let line = self.read.split_to(end);
+            if let Some(end) = self.read[self.searched..].iter().position(|byte| *byte == b'\n') {
+                let line = self.read.split_to(self.searched + end);
                 self.read.advance(1);
+                self.searched = 0;
                 if line.trim_ascii().is_empty() {
                     continue;
                 }
                 return event(&line).map(Some).map_err(|cause| self.nonsense(cause));
+            }
+            self.searched = self.read.len();
+            if self.read.len() > MAX_LINE {
+                let (server, path) = (self.server.clone(), self.path.clone());
+                return Err(KubeError::TooLarge { server, path, most: MAX_LINE });
             }
             match self.body.frame().await {
                 Some(Ok(frame)) => {
@@ -57,11 +92,8 @@ impl Watch {
                         self.read.extend_from_slice(&data);
                     }
                 }
-                Some(Err(error)) => return Err(self.nonsense(error.to_string())),
+                Some(Err(error)) => return Err(KubeError::broken(&self.server, &self.path, &error.to_string())),
                 None => return Ok(None),
-            }
-            if self.read.len() > LONGEST {
-                return Err(self.nonsense(format!("a line is longer than {LONGEST} bytes")));
             }
         }
     }
@@ -71,20 +103,35 @@ impl Watch {
     }
 }
 
-/// Source: `metav1.WatchEvent`.
-fn event(line: &[u8]) -> Result<WatchedChange, String> {
-    let no_json = |error: serde_json::Error| format!("no JSON (column {})", error.column());
-    let mut event: Value = serde_json::from_slice(line).map_err(no_json)?;
-    let object = event.get_mut("object").map(Value::take).unwrap_or_default();
-    match event.get("type").and_then(Value::as_str) {
-        Some("ADDED" | "MODIFIED") => Ok(WatchedChange::Changed(object)),
-        Some("DELETED") => Ok(WatchedChange::Gone(object)),
-        Some("BOOKMARK") => match object.pointer("/metadata/resourceVersion").and_then(Value::as_str) {
-            Some(revision) => Ok(WatchedChange::Bookmark(revision.to_owned())),
-            None => Err("a bookmark has no revision".to_owned()),
+impl KubeClient {
+    /// The watch at `at`, its objects in the form that `accept` asks for.
+    pub(super) async fn open_watch(&self, at: &str, accept: &str) -> Result<Watch, KubeError> {
+        let path = at.split('?').next().unwrap_or(at);
+        let opening = async {
+            let answer = self.send_for(at, accept, None).await?;
+            match answer.status().is_success() {
+                true => Ok(Watch::new(answer.into_body(), self.server().to_owned(), path.to_owned())),
+                false => Err(self.refused(path, answer).await),
+            }
+        };
+        timeout(PATIENCE, opening).await.map_err(|_| self.late())?
+    }
+}
+
+fn event<T: DeserializeOwned>(line: &[u8]) -> Result<WatchedChange<T>, String> {
+    let EventText { kind, object } = serde_json::from_slice(line).map_err(|error| fault(&error))?;
+    let text = object.map_or("null", RawValue::get);
+    let object = || serde_json::from_str(text).map_err(|error| fault(&error));
+    let notice = || serde_json::from_str::<Notice>(text).unwrap_or_default();
+    match &*kind {
+        "ADDED" | "MODIFIED" => object().map(WatchedChange::Changed),
+        "DELETED" => object().map(WatchedChange::Gone),
+        "BOOKMARK" => match notice().metadata.resource_version {
+            revision if revision.is_empty() => Err("a bookmark has no revision".to_owned()),
+            revision => Ok(WatchedChange::Bookmark(revision)),
         },
-        Some("ERROR") if object.get("code").and_then(Value::as_u64) == Some(410) => Ok(WatchedChange::Expired),
-        Some("ERROR") => Err("it ends with an error".to_owned()),
+        "ERROR" if notice().code == 410 => Ok(WatchedChange::Expired),
+        "ERROR" => Err("it ends with an error".to_owned()),
         _ => Err("a change is of no known type".to_owned()),
     }
 }
@@ -96,7 +143,7 @@ mod tests {
     async fn events(text: &'static str) -> Vec<Result<WatchedChange, String>> {
         let mut watch = Watch::new(Body::from(text.as_bytes().to_vec()), "s".into(), "/p".into());
         let mut events = Vec::new();
-        while let Some(event) = watch.next().await.transpose() {
+        while let Some(event) = watch.next::<Value>().await.transpose() {
             let broken = event.is_err();
             events.push(event.map_err(|error| error.to_string()));
             if broken {

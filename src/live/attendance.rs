@@ -35,6 +35,8 @@ pub fn attendance(current: &Current, now: Instant) -> Vec<Attendance> {
             holds: state.map_or(0, |state| state.queued + state.assigned),
             oldest: state.and_then(|state| state.oldest).map(since),
             unattended: state.map_or(Some(began), |state| state.vacant_since).map(since),
+            proven: state.is_none_or(|state| state.proven),
+            never_attached: state.is_none_or(|state| !state.ever_attached),
         }
     };
     configured.into_iter().map(one).collect()

@@ -3,7 +3,7 @@
 use std::{
     collections::HashSet,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant, SystemTime},
@@ -12,13 +12,14 @@ use std::{
 use arc_swap::{ArcSwap, ArcSwapOption};
 
 use super::{
-    BreakGlasses, Generation, GenerationGuard, Hub, Labelled, LastGoodState, Rejection, RetiredHook, StoredObjects,
-    Unconfirmed, generation_guard::Newest, segment_moves::SegmentMoves,
+    BreakGlasses, Generation, GenerationGuard, Hub, Labelled, LastGoodState, RegistrationState, Rejection,
+    RetiredEntry, StoredObjects, Unconfirmed, generation_guard::Newest, segment_moves::SegmentMoves,
 };
 use crate::{
     clock::{self, Age, Moment, Slept, slept},
     initialize::desk::DeskLimits,
     model::registration::Segment,
+    tls::ServerTls,
 };
 
 /// Older than this, the configuration is not trusted and requests are refused.
@@ -52,12 +53,15 @@ pub struct Current {
     trusted: AtomicU64,
     /// The store's revision at the last good read, plus one; 0 where there is none.
     observed: AtomicU64,
-    retired: ArcSwap<Vec<RetiredHook>>,
+    retired: ArcSwap<Vec<RetiredEntry>>,
     break_glass: BreakGlasses,
     hub: Arc<Hub>,
     stored: Arc<StoredObjects>,
     labelled: Arc<Labelled>,
     last_good: ArcSwapOption<LastGoodState>,
+    /// TLS of callers, and whether all of them need it.
+    serving_tls: OnceLock<(Arc<ServerTls>, bool)>,
+    registration: ArcSwapOption<RegistrationState>,
 }
 
 impl Current {
@@ -85,6 +89,8 @@ impl Current {
             stored: Arc::default(),
             labelled: Arc::default(),
             last_good: ArcSwapOption::empty(),
+            serving_tls: OnceLock::new(),
+            registration: ArcSwapOption::empty(),
         }
     }
 
@@ -112,6 +118,10 @@ impl Current {
             let now = clock::now();
             self.segment_moves.replaced(&in_force.snapshot, &generation.snapshot, now);
             let before: HashSet<_> = in_force.snapshot.claimed().collect();
+            // A restart never enforces less: no instance can have attached before the first configuration.
+            if in_force.number == 0 {
+                self.hub.enforce(generation.snapshot.claimed());
+            }
             let new = generation.snapshot.claimed().filter(|name| !before.contains(name));
             self.hub.configure(new, now);
         }
@@ -213,6 +223,31 @@ impl Current {
         }
     }
 
+    /// Callers come by this TLS: all of them, or those that do not come by a unix socket. To be called once.
+    pub fn serve_with(&self, tls: Arc<ServerTls>, all: bool) {
+        let _ = self.serving_tls.set((tls, all));
+    }
+
+    /// TLS of callers; `None` where they come without.
+    pub fn serving_tls(&self) -> Option<&Arc<ServerTls>> {
+        self.serving_tls.get().map(|(tls, _)| tls)
+    }
+
+    /// True where no caller gets in, as the certificate in force is not valid.
+    pub fn is_unreachable(&self, clock: SystemTime) -> bool {
+        self.serving_tls.get().is_some_and(|(tls, all)| *all && tls.certificate_fault(clock).is_some())
+    }
+
+    /// The last comparison of the registration with what is in force; `None` where it is not followed.
+    pub fn registration(&self) -> Option<Arc<RegistrationState>> {
+        self.registration.load_full()
+    }
+
+    /// The registration was compared, or could not be.
+    pub fn set_registration(&self, state: RegistrationState) {
+        self.registration.store(Some(Arc::new(state)));
+    }
+
     /// The process is about to end: not ready any longer, requests are still answered.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Release);
@@ -254,19 +289,19 @@ impl Current {
         self.observed.store(revision.map_or(0, |revision| revision.saturating_add(1)), Ordering::Release);
     }
 
-    /// The hooks that are Draining, and those that are Gone and not forgotten yet. To see where every hook stands, load
-    /// the generation first.
-    pub fn retired(&self) -> Arc<Vec<RetiredHook>> {
+    /// Hooks and initializers that are Draining, and those that are Gone and not forgotten yet. To see where every one
+    /// stands, load the generation first.
+    pub fn retired(&self) -> Arc<Vec<RetiredEntry>> {
         self.retired.load_full()
     }
 
-    /// These hooks, and no others, are Draining or Gone.
-    pub fn set_retired(&self, retired: Vec<RetiredHook>) {
+    /// These, and no others, are Draining or Gone.
+    pub fn set_retired(&self, retired: Vec<RetiredEntry>) {
         self.retired.store(Arc::new(retired));
     }
 
-    /// The hooks that are no longer in force and still hold requests.
-    pub fn leaving(&self) -> Vec<RetiredHook> {
+    /// Hooks and initializers that are no longer in force and still hold requests.
+    pub fn leaving(&self) -> Vec<RetiredEntry> {
         self.retired().iter().filter(|retired| retired.drains()).cloned().collect()
     }
 }

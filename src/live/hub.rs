@@ -49,6 +49,8 @@ pub enum TaskFailure {
     Late,
     /// No instance has had the name for so long.
     Vacant(Duration),
+    /// No instance has had the name since it was configured.
+    Unproven,
     /// Too many objects are held already.
     Full,
     /// There is no memory for the task, or for its answer.
@@ -128,6 +130,37 @@ impl Hub {
         names.for_each(|name| state.desk.configure(name, now));
     }
 
+    /// These names are in rotation, whether or not an instance has had them.
+    pub fn enforce<'n>(&self, names: impl Iterator<Item = &'n Arc<str>>) {
+        let mut state = self.state();
+        names.for_each(|name| state.desk.enforce(name));
+    }
+
+    /// True while no instance has had a configured name.
+    pub fn is_unproven(&self, name: &str) -> bool {
+        self.state().desk.is_unproven(name)
+    }
+
+    /// A name leaves the configuration. Its instances keep it for what is under way, until then at the latest.
+    pub fn retire(&self, name: &str, until: Instant) {
+        self.state().desk.retire(name, until);
+    }
+
+    /// There will be no task any more for a name that has left the configuration.
+    pub fn drained(&self, name: &str) {
+        self.state().desk.drained(name);
+    }
+
+    /// Is it a name that has left the configuration, and may somebody still have a task for it?
+    pub fn drains(&self, name: &str) -> bool {
+        self.state().desk.drains(name, now())
+    }
+
+    /// Does any task of the name wait, or lie with an instance?
+    pub fn has_tasks(&self, name: &str) -> bool {
+        self.state().desk.has_tasks(name)
+    }
+
     /// An instance claims a name; `None` where there are too many.
     pub fn attach(self: &Arc<Self>, name: &Arc<str>, window: usize, now: Instant) -> Option<Attached> {
         let (to, from) = mpsc::unbounded_channel();
@@ -172,6 +205,7 @@ impl Hub {
                 state.holds.remove(&task);
                 return Err(match why {
                     NotTaken::Vacant(since) => TaskFailure::Vacant(since),
+                    NotTaken::Unproven => TaskFailure::Unproven,
                     NotTaken::Full => TaskFailure::Full,
                 });
             }

@@ -5,13 +5,13 @@
 //! a cluster has ten thousand), and readers never wait for it.
 
 use std::{
-    hash::Hasher,
+    collections::HashMap,
+    hash::{BuildHasher, RandomState},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use arc_swap::{ArcSwap, Guard};
-use rustc_hash::{FxHashMap, FxHasher};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
@@ -27,12 +27,14 @@ const SHARDS: usize = 256;
 /// Questions about unknown namespaces that may wait at once; each is one request that waits for its answer.
 const QUESTIONS: usize = 1024;
 
-type Shard = FxHashMap<Box<str>, Arc<Labels>>;
+type Shard = HashMap<Box<str>, Arc<Labels>>;
 
 /// The labels of the cluster's namespaces.
 #[derive(Debug)]
 pub struct Namespaces {
     shards: Box<[ArcSwap<Shard>]>,
+    /// Keyed, as tenants choose the names.
+    hasher: RandomState,
     /// Since the last sign of life; unknown before the first whole list.
     alive: Age,
     questions: mpsc::Sender<NamespaceQuestion>,
@@ -68,7 +70,7 @@ impl Namespaces {
     pub fn by(slept: Slept, now: Instant) -> (Arc<Self>, mpsc::Receiver<NamespaceQuestion>) {
         let (questions, asked) = mpsc::channel(QUESTIONS);
         let shards = (0..SHARDS).map(|_| ArcSwap::default()).collect();
-        (Arc::new(Self { shards, alive: Age::new(now, slept), questions }), asked)
+        (Arc::new(Self { shards, hasher: RandomState::new(), alive: Age::new(now, slept), questions }), asked)
     }
 
     /// One look at a namespace.
@@ -136,7 +138,7 @@ impl Namespaces {
     pub fn replace(&self, all: impl IntoIterator<Item = (Box<str>, Labels)>) {
         let mut shards: Vec<Shard> = (0..SHARDS).map(|_| Shard::default()).collect();
         for (namespace, labels) in all {
-            shards[place(&namespace)].insert(namespace, Arc::new(labels));
+            shards[self.place(&namespace)].insert(namespace, Arc::new(labels));
         }
         for (old, new) in self.shards.iter().zip(shards) {
             old.store(Arc::new(new));
@@ -152,15 +154,12 @@ impl Namespaces {
     }
 
     fn shard(&self, namespace: &str) -> &ArcSwap<Shard> {
-        &self.shards[place(namespace)]
+        &self.shards[self.place(namespace)]
     }
-}
 
-fn place(namespace: &str) -> usize {
-    let mut hasher = FxHasher::default();
-    hasher.write(namespace.as_bytes());
-    // The high bits are the well-mixed ones of this hash.
-    (hasher.finish() >> 32) as usize % SHARDS
+    fn place(&self, namespace: &str) -> usize {
+        self.hasher.hash_one(namespace) as usize % SHARDS
+    }
 }
 
 #[cfg(test)]

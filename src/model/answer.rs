@@ -85,6 +85,9 @@ pub enum CallFailure {
         /// The version the object is in, written alike.
         got: String,
     },
+    /// The hook selects by labels of a namespace that cannot be looked up.
+    #[error("{0}")]
+    NamespaceUnavailable(String),
     /// The answer is larger than we accept.
     #[error("the answer is larger than the limit of {limit} bytes")]
     TooLarge {
@@ -137,7 +140,7 @@ impl CallFailure {
                 "received invalid webhook response"
             }
             Self::UndecodablePatch(_) => "received undecodable patch in webhook response",
-            Self::PatchType(_) | Self::PatchOverLimit(_) => "",
+            Self::PatchType(_) | Self::PatchOverLimit(_) | Self::NamespaceUnavailable(_) => "",
             Self::SideEffectsUndeclared | Self::Unwritable(_) | Self::OtherVersion { .. } => {
                 "could not create admission objects"
             }
@@ -171,6 +174,7 @@ impl CallFailure {
             Self::NotHttp(_) => FailureKind::NotHttp,
             Self::Unwritable(_) => FailureKind::Unwritable,
             Self::OtherVersion { .. } => FailureKind::OtherVersion,
+            Self::NamespaceUnavailable(_) => FailureKind::NamespaceUnavailable,
             Self::Invalid(_) => FailureKind::Invalid,
             Self::TooLarge { .. } => FailureKind::TooLarge,
             Self::Overloaded => FailureKind::Overloaded,

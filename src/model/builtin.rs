@@ -30,6 +30,9 @@ pub fn named(resource: &str) -> impl Iterator<Item = &'static Builtin> {
     BUILTIN.iter().filter(move |entry| *entry.resource == *resource)
 }
 
+/// Group that no apiserver serves since 1.22.
+pub const UNSERVED_GROUP: &str = "extensions";
+
 /// Is this a group of Kubernetes' own?
 pub fn is_group(group: &str) -> bool {
     BUILTIN.iter().any(|entry| *entry.group == *group)

@@ -34,6 +34,7 @@ impl fmt::Display for FailureClass<'_> {
             known @ (CallFailure::Timeout(_)
             | CallFailure::Connect(_)
             | CallFailure::OtherVersion { .. }
+            | CallFailure::NamespaceUnavailable(_)
             | CallFailure::TooLarge { .. }
             | CallFailure::NoResponse
             | CallFailure::Overloaded

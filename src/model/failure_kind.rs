@@ -57,6 +57,8 @@ kinds! {
     Unwritable = "unwritable",
     /// A review whose object is in a version that the hook's rules do not name.
     OtherVersion = "other_version",
+    /// A namespace, by whose labels the hook selects, that cannot be looked up.
+    NamespaceUnavailable = "namespace_unavailable",
     /// An AdmissionReview of another version or kind.
     Invalid = "invalid",
     /// An answer for which the memory budget has no room.

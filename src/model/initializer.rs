@@ -80,6 +80,15 @@ pub struct ResourceInitializers {
 }
 
 impl ResourceInitializers {
+    /// `pods`, `deployments.apps`.
+    pub fn noun(&self) -> String {
+        if self.api_group.is_empty() {
+            self.resource.to_string()
+        } else {
+            format!("{}.{}", self.resource, self.api_group)
+        }
+    }
+
     /// Must a stock apiserver send the new objects: because an initializer acts on them, or because it is said who may
     /// write their list? Names alone need nothing, unless objects are stored by label.
     pub fn need_requests(&self) -> bool {

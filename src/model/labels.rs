@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 /// The labels of one object or namespace.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(transparent)]
 pub struct Labels(BTreeMap<Box<str>, Box<str>>);
 
 impl Labels {

@@ -84,7 +84,7 @@ impl Body {
         Content::Streamed { body: Joined::new(body), _lease: None }.into()
     }
 
-    /// Content from a client. `broke_off` is set once it ends before its end.
+    /// Content from a client, without trailers. `broke_off` is set once it ends before its end.
     pub(super) fn uploaded(body: Incoming, broke_off: Arc<AtomicBool>) -> Self {
         Content::Uploaded { body, broke_off }.into()
     }
@@ -127,11 +127,16 @@ impl http_body::Body for Body {
         let polled = match content {
             Content::Streamed { body, .. } => body.poll_frame(cx),
             Content::Uploaded { body, broke_off } => {
-                let polled = Pin::new(body).poll_frame(cx);
-                if let Poll::Ready(Some(Err(_))) = &polled {
-                    broke_off.store(true, Relaxed);
+                match Pin::new(body).poll_frame(cx) {
+                    // They are its end. The apiserver must not believe fields in them that are the proxy's to set.
+                    Poll::Ready(Some(Ok(frame))) if frame.is_trailers() => Poll::Ready(None),
+                    polled => {
+                        if let Poll::Ready(Some(Err(_))) = &polled {
+                            broke_off.store(true, Relaxed);
+                        }
+                        polled
+                    }
                 }
-                polled
             }
             Content::Whole(rest) if rest.is_empty() => Poll::Ready(None),
             Content::Whole(rest) => Poll::Ready(Some(Ok(Frame::data(rest.split_to(rest.len().min(PART)))))),

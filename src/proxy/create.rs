@@ -8,12 +8,12 @@ use http::{
     HeaderMap, HeaderValue, Response, StatusCode,
     header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE},
 };
-use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio::time::{sleep, timeout_at};
 
 use super::{
     body::Body,
-    hold::{Ended, HeldObject, MARKS},
+    hold::{Ended, HeldObject},
     inspect::{Inspected, Room, asks_for_a_head, head, may_be_known},
     path::ResourcePath,
     query::Query,
@@ -22,6 +22,7 @@ use super::{
     warning,
 };
 use crate::{
+    initialize::label::MARKS,
     kube::{KubeError, WatchedChange},
     telemetry::{ProxyHoldEnd, ProxyOutcome, ProxyRefused},
     wire::object_head::ObjectHead,
@@ -59,10 +60,13 @@ impl Proxy {
         if is_dry_run || !(is_created || (answer.status().is_success() && in_another_form)) {
             return Ok((ProxyOutcome::Written, answer));
         }
-        let Inspected { answer, body, room } =
+        let Inspected { mut answer, body, room } =
             self.inspect(answer, &self.created, sent.share_of_writes).await.map_err(ProxyRefusal::once_stored)?;
         // Not by the warning: an apiserver leaves warnings out where there are many.
         let head = head(answer.headers(), &body).ok_or_else(ProxyRefusal::unknown_object)?;
+        if head.label.is_none() {
+            warning::remove(answer.headers_mut());
+        }
         let is_held = is_created && head.label.is_some();
         if !is_held && !in_another_form {
             return Ok((ProxyOutcome::Written, Inspected { answer, body, room }.into_response()));
@@ -131,11 +135,10 @@ impl Proxy {
                 Err(failure) => self.cluster.failed(&failure).await,
             }
             sleep(PAUSE).await;
-            let asking = async { self.cluster.client().await?.find_metadata(&at, held.name()).await };
+            let asking = async { self.cluster.client().await?.find_head(&at, held.name(), MARKS).await };
             match asking.await {
-                Ok(Some(object)) => {
-                    let head = ObjectHead::of_json(object.to_string().as_bytes(), MARKS);
-                    if let Some(ended) = head.and_then(|head| held.now(head)) {
+                Ok(Some(head)) => {
+                    if let Some(ended) = held.now(head) {
                         return ended;
                     }
                 }
@@ -149,8 +152,8 @@ impl Proxy {
     async fn watch(&self, at: &str, held: &mut HeldObject) -> Result<Option<Ended>, KubeError> {
         let client = self.cluster.client().await?;
         let mut watch = client.watch_object(at, held.name(), held.resource_version(), LASTING).await?;
-        while let Some(event) = watch.next().await? {
-            let head = |object: Value| ObjectHead::of_json(object.to_string().as_bytes(), MARKS);
+        while let Some(event) = watch.next::<Box<RawValue>>().await? {
+            let head = |object: Box<RawValue>| ObjectHead::of_json(object.get().as_bytes(), MARKS);
             let ended = match event {
                 WatchedChange::Changed(object) => head(object).and_then(|head| held.now(head)),
                 WatchedChange::Gone(object) => Some(held.gone(head(object))),
@@ -166,11 +169,9 @@ impl Proxy {
 
     /// uid of the object of that name, which is empty where there is none; `None` where nobody can say.
     async fn uid_now(&self, at: &str, name: &str) -> Option<String> {
-        let asking = async { self.cluster.client().await?.find_metadata(at, name).await };
+        let asking = async { self.cluster.client().await?.find_head(at, name, MARKS).await };
         match asking.await {
-            Ok(found) => {
-                Some(found.and_then(|found| found["metadata"]["uid"].as_str().map(str::to_owned)).unwrap_or_default())
-            }
+            Ok(found) => Some(found.map(|head| head.uid).unwrap_or_default()),
             Err(failure) => {
                 self.cluster.failed(&failure).await;
                 None

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use http::{
     HeaderMap, HeaderName, HeaderValue,
-    header::{AUTHORIZATION, CONNECTION, EXPECT, HOST, TE, TRANSFER_ENCODING, UPGRADE},
+    header::{AUTHORIZATION, CONNECTION, EXPECT, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE},
 };
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -54,6 +54,8 @@ pub(super) fn forward(headers: &mut HeaderMap, client: IpAddr) {
     headers.remove(HOST);
     // It was answered when the body was asked for.
     headers.remove(EXPECT);
+    // Trailers do not pass.
+    headers.remove(TRAILER);
     let client = client.to_canonical().to_string();
     let before = headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok());
     let all = before.chain([&*client]).collect::<Vec<_>>().join(", ");
@@ -83,6 +85,8 @@ mod tests {
             ("transfer-encoding", "chunked"),
             ("host", "proxy"),
             ("expect", "100-continue"),
+            ("te", "trailers"),
+            ("trailer", "x-remote-user"),
             ("accept", "application/json"),
             ("x-forwarded-for", "192.0.2.1"),
             ("x-forwarded-for", "192.0.2.2"),

@@ -3,18 +3,25 @@
 //! Where the answer does not show that, the object's metadata does. The two may be of different times, as one may come from
 //! a cache; so what is then shown was read between two reads of metadata that find the same object initialized.
 
-use http::{HeaderMap, Method, Request, StatusCode, Uri, header::ACCEPT_ENCODING};
+use http::{
+    HeaderMap, Method, Request, StatusCode, Uri,
+    header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE},
+};
 
 use super::{
     body::Body,
-    hold::MARKS,
     inspect::head,
     path::ResourcePath,
     query::Query,
     refusal::ProxyRefusal,
     serve::{Answered, Passing, Proxy, Sent},
 };
-use crate::{initialize::visibility::HiddenObject, telemetry::ProxyOutcome, wire::object_head::ObjectHead};
+use crate::{
+    initialize::{label::MARKS, visibility::HiddenObject},
+    kube::KubeError,
+    telemetry::ProxyOutcome,
+    wire::object_head::ObjectHead,
+};
 
 /// Subresource that shows the whole object.
 const STATUS: &str = "status";
@@ -33,8 +40,12 @@ impl Proxy {
         if query.includes_uninitialized() {
             passing.set_query(&query.without_include())?;
         }
+        // No apiserver reads content here, and the request may be sent twice.
+        *passing.request.body_mut() = Body::default();
         // An answer that is looked at must not be compressed; it is one object.
-        passing.request.headers_mut().remove(ACCEPT_ENCODING);
+        for field in [ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE] {
+            passing.request.headers_mut().remove(field);
+        }
         let again = Again { uri: passing.request.uri().clone(), headers: passing.request.headers().clone() };
         let Passing { request, sent } = passing;
         let is_head = request.method() == Method::HEAD;
@@ -112,16 +123,17 @@ impl Proxy {
     /// Head of an object whose answer does not show it: it is asked for.
     async fn head_of(&self, path: &ResourcePath) -> Result<ObjectHead, ProxyRefusal> {
         let name = path.name.as_deref().unwrap_or_default();
-        let asking = async { self.cluster.client().await?.find_metadata(&path.collection(), name).await };
+        let asking = async { self.cluster.client().await?.find_head(&path.collection(), name, MARKS).await };
         match asking.await {
-            Ok(Some(object)) => {
-                ObjectHead::of_json(object.to_string().as_bytes(), MARKS).ok_or_else(ProxyRefusal::unknown_object)
-            }
+            Ok(Some(head)) => Ok(head),
             // It has gone since: then it is not shown either.
             Ok(None) => Err(ProxyRefusal::not_found(path)),
             Err(failure) => {
                 self.cluster.failed(&failure).await;
-                Err(ProxyRefusal::unavailable())
+                Err(match failure {
+                    KubeError::Nonsense { .. } => ProxyRefusal::unknown_object(),
+                    _ => ProxyRefusal::unavailable(),
+                })
             }
         }
     }

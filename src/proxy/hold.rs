@@ -2,13 +2,7 @@
 
 use serde_json::Value;
 
-use crate::{
-    initialize::label::{PENDING, STATE},
-    wire::object_head::{ObjectHead, Wanted},
-};
-
-/// Marks of an object that is not initialized.
-pub(super) const MARKS: Wanted<'static> = Wanted { label: PENDING, annotation: STATE };
+use crate::wire::object_head::ObjectHead;
 
 /// Object whose creator waits.
 #[derive(Clone, Debug)]

@@ -13,7 +13,12 @@ use std::{
     time::Duration,
 };
 
-use http::{HeaderValue, Request, Response, Uri, Version, header::HOST, uri::PathAndQuery};
+use http::{
+    HeaderValue, Method, Request, Response, Uri, Version,
+    header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING},
+    uri::PathAndQuery,
+};
+use http_body::Body as _;
 use hyper::{
     body::Incoming,
     client::conn::{http1, http2},
@@ -114,6 +119,7 @@ impl Pool {
     /// # Errors
     /// [`SendError`].
     pub(super) async fn send(&self, mut request: Request<Body>) -> Result<Response<Body>, SendError> {
+        set_length(&mut request);
         let mut attempts = ATTEMPTS;
         loop {
             attempts -= 1;
@@ -244,6 +250,18 @@ pub(super) fn address_http1(request: &mut Request<Body>, upstream: &Upstream) {
         request.headers_mut().insert(HOST, host);
     }
     *request.version_mut() = Version::HTTP_11;
+}
+
+/// Sets the length fields to what the body has. hyper believes a `Content-Length` that it is given: if the body is shorter,
+/// the apiserver takes the next request on the connection, of any user, for the rest of it.
+pub(super) fn set_length(request: &mut Request<Body>) {
+    request.headers_mut().remove(TRANSFER_ENCODING);
+    request.headers_mut().remove(CONTENT_LENGTH);
+    // hyper writes the length of other bodies itself, and none where there is no content. Some servers want one of these
+    // methods.
+    if request.body().is_end_stream() && matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH) {
+        request.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+    }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

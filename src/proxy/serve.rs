@@ -30,6 +30,7 @@ use super::{
     resources::ProxiedResources,
     upgrade,
     upstream::Upstream,
+    warning,
     write_places::WritePlaces,
 };
 use crate::{
@@ -228,6 +229,10 @@ impl Proxy {
     ) -> Result<Response<Body>, ProxyRefusal> {
         let mut answer = self.pool(user)?.send(request).await?;
         fields::end_to_end(answer.headers_mut());
+        // Nothing was created.
+        if !answer.status().is_success() {
+            warning::remove(answer.headers_mut());
+        }
         *answer.version_mut() = http::Version::default();
         Ok(answer)
     }

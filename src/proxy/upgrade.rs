@@ -15,7 +15,7 @@ use super::{
     body::Body,
     fields,
     place::Place,
-    pool::{SendError, address_http1},
+    pool::{SendError, address_http1, set_length},
     refusal::ProxyRefusal,
     upstream::Upstream,
 };
@@ -31,6 +31,7 @@ pub(super) async fn pass(
     let stream = upstream.connect(true).await.map_err(SendError::Connect)?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(SendError::Lost)?;
     tokio::spawn(connection.with_upgrades());
+    set_length(&mut request);
     address_http1(&mut request, upstream);
     request.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     request.headers_mut().insert(UPGRADE, protocol);

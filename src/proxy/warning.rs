@@ -8,7 +8,7 @@ use crate::initialize::label;
 // source: k8s.io/apimachinery/pkg/util/net/http.go, NewWarningHeader.
 const BEGINNING: &str = "299 - \"";
 
-/// Removes the warning, once it is no longer true. Others stay.
+/// Removes the warning where it is not true. Others stay.
 pub(super) fn remove(headers: &mut HeaderMap) {
     let others: Vec<_> = headers.get_all(WARNING).iter().filter(|value| of(value).is_none()).cloned().collect();
     headers.remove(WARNING);

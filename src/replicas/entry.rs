@@ -102,6 +102,7 @@ impl<'a> Shares<'a> {
             held_since: held.map(|held| held.since.clone()),
             others_held: Some(others_held).filter(|held| !held.is_empty()),
             break_glass: Some(report.break_glass.clone()).filter(|open| first && !open.is_empty()),
+            faults: Some(report.faults.clone()).filter(|faults| first && !faults.is_empty()),
             bypasses: Some(report.bypasses.clone()).filter(|bypasses| first && !bypasses.is_empty()),
             from_last_good: report.from_last_good.clone(),
             rejected_revision: rejected.map(|rejected| rejected.revision.clone()),
@@ -242,6 +243,7 @@ fn report(objects: &[Value], entries: &[(&Value, Replica)], now: SystemTime) -> 
     });
     let held: Vec<_> = held.collect();
     let break_glass = live.iter().find_map(|entry| entry.break_glass.clone()).unwrap_or_default();
+    let faults = live.iter().find_map(|entry| entry.faults.clone()).unwrap_or_default();
     let bypasses = live.iter().find_map(|entry| entry.bypasses.clone()).unwrap_or_default();
     let rejected = rejecting.first().map(|entry| Rejected {
         revision: entry.rejected_revision.clone().unwrap_or_default(),
@@ -263,6 +265,7 @@ fn report(objects: &[Value], entries: &[(&Value, Replica)], now: SystemTime) -> 
         age_seconds: oldest.age_seconds,
         stale: live.iter().any(|entry| entry.stale != Some(false)),
         stopping: live.iter().any(|entry| entry.stopping == Some(true)),
+        faults,
         break_glass,
         bypasses,
         bypasses_left_out: 0,

@@ -8,7 +8,7 @@ use std::{
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::{Publisher, Replica};
-use crate::live::{Current, Rejection, RetiredHook};
+use crate::live::{Current, Rejection, RetiredEntry};
 
 /// Interval between two looks for a change.
 const LOOK: Duration = Duration::from_millis(200);
@@ -76,8 +76,10 @@ impl Publishing {
     pub async fn leave(&mut self) {
         match timeout(FAREWELL, self.publisher.leave()).await {
             Ok(Ok(())) => {}
-            Ok(Err(why)) => tracing::warn!(why, "this replica will seem alive for a while"),
-            Err(_) => tracing::warn!("withdrawing this replica's status took too long; it will be listed for a while"),
+            Ok(Err(why)) => tracing::warn!(why, "this replica will seem alive for up to 30 s"),
+            Err(_) => {
+                tracing::warn!("withdrawing this replica's status took too long; it will be listed for up to 30 s")
+            }
         }
     }
 
@@ -98,7 +100,7 @@ struct Mark {
     generation: u64,
     rejected: Option<Arc<Rejection>>,
     cannot_read: Option<String>,
-    retired: Arc<Vec<RetiredHook>>,
+    retired: Arc<Vec<RetiredEntry>>,
     stale: bool,
     stopping: bool,
     /// Documents that are open.

@@ -35,11 +35,11 @@ pub async fn all(client: &EtcdClient, prefix: &str) -> Result<ReplicasSeen, Etcd
 pub async fn objects(client: &kube::KubeClient, now: SystemTime) -> Result<ReplicasSeen, String> {
     let objects = client.list(&configurations()).await.map_err(|error| error_chain(&error))?.items;
     match objects.is_empty() {
-        true => {
-            Err("the cluster has no AdmissionControlConfiguration whose status could hold reports of replicas: use \
-                 --admin URL"
-                .to_owned())
-        }
+        true => Err(
+            "the cluster has no AdmissionControlConfiguration, in whose status replicas report: create one, which may \
+                 be without hooks; or ask the replicas, with --admin URL"
+                .to_owned(),
+        ),
         false => Ok(entry::seen(&objects, now)),
     }
 }

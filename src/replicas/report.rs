@@ -1,9 +1,13 @@
 //! Report: report of one replica. JSON, both ways.
 
+mod initializer;
+
 use std::time::{Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
+pub use self::initializer::InitializerReport;
+use self::initializer::{attended, left};
 #[cfg(test)]
 use super::text::LONGEST_TEXT;
 use super::{
@@ -11,16 +15,18 @@ use super::{
     text::{short, time},
 };
 use crate::{
-    live::{Current, Generation, LiveHook, Rejection, RetiredHook, Rotation, attendance},
+    live::{Current, Generation, LiveHook, Rejection, RetiredEntry, Rotation, attendance, replica_faults},
     model::{FailurePolicy, Revision},
-    schema::status::{BypassInForce, CallFailures, CallsInVain, OpenGlass},
-    telemetry::{Attendance, RecentHookFailures, RecentInVain},
+    schema::status::{BypassInForce, CallFailures, CallsInVain, OpenGlass, ReplicaFault},
+    telemetry::{RecentCallFailures, RecentInVain},
 };
 
 /// Most problems of a rejected configuration; `/configz` has all of them.
 const MOST_PROBLEMS: usize = 8;
 /// Most initializers.
 const MOST_INITIALIZERS: usize = 64;
+/// Most faults; `/readyz?verbose` has all of them.
+const MOST_FAULTS: usize = 32;
 
 /// Report of one replica. Times are RFC 3339, in its own clock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -53,6 +59,9 @@ pub struct ReplicaReport {
     /// It is stopping.
     #[serde(default)]
     pub stopping: bool,
+    /// Faults that keep it from being called, or its hooks and initializers from being asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<ReplicaFault>,
     /// Break-glass documents that are open.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub break_glass: Vec<OpenGlass>,
@@ -76,7 +85,7 @@ pub struct ReplicaReport {
     /// Hooks that there was no room for.
     #[serde(default)]
     pub hooks_left_out: usize,
-    /// The initializers that a process acts for, those without an instance first.
+    /// The initializers that a process acts for, those without an instance first; then those that no longer are in force.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub initializers: Vec<InitializerReport>,
     /// Initializers that there was no room for.
@@ -84,27 +93,6 @@ pub struct ReplicaReport {
     pub initializers_left_out: usize,
     /// Time of the report.
     pub published: String,
-}
-
-/// One initializer that a process acts for.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct InitializerReport {
-    /// Its name.
-    pub name: String,
-    /// Treatment of objects on which it does not act.
-    pub failure_policy: String,
-    /// Instances that are attached.
-    pub instances: usize,
-    /// Objects that wait for it.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub holds: usize,
-    /// Time that the oldest of them has waited, in seconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub oldest_hold_seconds: Option<f64>,
-    /// Since when no instance has been attached.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unattended_since: Option<String>,
 }
 
 /// A configuration that was read, and is not in force because it is not sound.
@@ -161,12 +149,13 @@ pub struct ReadFailed {
     pub since: String,
 }
 
-/// State of a hook, for readers of reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+/// State of a hook or an initializer, for readers of reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum HookStanding {
     /// Not asked before a probe has passed.
     Probing,
     /// Asked.
+    #[default]
     Active,
     /// Asked no more, but by requests that began before.
     Draining,
@@ -223,13 +212,16 @@ impl ReplicaReport {
         let generation = current.load();
         let retired = current.retired();
         let live = (0..).zip(&generation.hooks).map(|(index, live)| in_force(&generation, index, live, now));
-        let mut hooks: Vec<_> = live.chain(retired.iter().map(gone)).collect();
+        let mut hooks: Vec<_> = live.chain(retired.iter().filter_map(gone)).collect();
         let hooks_left_out = hooks.len().saturating_sub(most_hooks);
         hooks.truncate(most_hooks);
         let (bypasses, bypasses_left_out) = exceptions::bypasses(&generation.snapshot);
-        let mut initializers = attendance(current, now);
+        let mut attendance = attendance(current, now);
+        attendance.sort_by_key(|one| (one.instances > 0, one.failure_policy == FailurePolicy::Ignore));
+        let retired = retired.iter().filter(|one| !one.is_hook()).map(left);
+        let mut initializers: Vec<_> = attendance.iter().map(|one| attended(one, clock)).chain(retired).collect();
         let initializers_left_out = initializers.len().saturating_sub(MOST_INITIALIZERS);
-        initializers.sort_by_key(|one| (one.instances > 0, one.failure_policy == FailurePolicy::Ignore));
+        initializers.truncate(MOST_INITIALIZERS);
         Self {
             replica: replica.name().to_owned(),
             instance: replica.instance().to_owned(),
@@ -242,6 +234,7 @@ impl ReplicaReport {
             age_seconds: age.map(|age| age.as_secs_f64()),
             stale,
             stopping: current.is_draining(),
+            faults: faults(current, (now, clock)),
             break_glass: exceptions::open(current.break_glass(), (now, clock)),
             bypasses,
             bypasses_left_out,
@@ -255,7 +248,7 @@ impl ReplicaReport {
                 .map(|failed| ReadFailed { what: short(&failed.error), since: time(failed.since) }),
             hooks,
             hooks_left_out,
-            initializers: initializers.iter().take(MOST_INITIALIZERS).map(|one| attended(one, clock)).collect(),
+            initializers,
             initializers_left_out,
             published: time(clock),
         }
@@ -271,15 +264,16 @@ impl ReplicaReport {
     }
 }
 
-fn attended(one: &Attendance, clock: SystemTime) -> InitializerReport {
-    InitializerReport {
-        name: one.name.to_string(),
-        failure_policy: one.failure_policy.as_str().to_owned(),
-        instances: one.instances,
-        holds: one.holds,
-        oldest_hold_seconds: one.oldest.map(|oldest| oldest.as_secs_f64()),
-        unattended_since: one.unattended.map(|time| self::time(clock.checked_sub(time).unwrap_or(clock))),
+/// The first faults, each shortened; the last one says how many more there are.
+fn faults(current: &Current, at: (Instant, SystemTime)) -> Vec<ReplicaFault> {
+    let all = replica_faults(current, at);
+    let more = all.len().saturating_sub(MOST_FAULTS);
+    let mut faults: Vec<_> = all.into_iter().take(MOST_FAULTS).collect();
+    faults.iter_mut().for_each(|fault| fault.what = short(&fault.what));
+    if let Some(last) = faults.last_mut().filter(|_| more > 0) {
+        last.what = format!("{}; {more} more faults like this, see /readyz?verbose", last.what);
     }
+    faults
 }
 
 fn in_force(generation: &Generation, index: u32, live: &LiveHook, now: Instant) -> HookReport {
@@ -309,22 +303,24 @@ fn in_force(generation: &Generation, index: u32, live: &LiveHook, now: Instant) 
     }
 }
 
-fn call_failures(failures: &RecentHookFailures) -> CallFailures {
+fn call_failures(failures: &RecentCallFailures) -> CallFailures {
     CallFailures {
         failed: failures.failed,
         calls: failures.calls,
         seconds: failures.over.as_secs(),
         kind: failures.last.map(|last| last.kind.to_owned()),
         last: failures.last.map(|last| time(last.at)),
+        succeeded_since: failures.recovery.map(|recovery| recovery.successes),
+        last_success: failures.recovery.map(|recovery| time(recovery.last)),
     }
 }
 
-fn gone(retired: &RetiredHook) -> HookReport {
-    HookReport {
-        name: retired.hook.name.to_string(),
-        id: retired.hook.id.to_string(),
+fn gone(retired: &RetiredEntry) -> Option<HookReport> {
+    Some(HookReport {
+        name: retired.name.to_string(),
+        id: retired.id.to_string(),
         configuration: retired.configuration.to_string(),
-        endpoint: retired.endpoint.to_string(),
+        endpoint: retired.endpoint.as_ref()?.to_string(),
         moves_to: None,
         state: standing(&retired.rotation),
         since: time(retired.rotation.since()),
@@ -333,7 +329,7 @@ fn gone(retired: &RetiredHook) -> HookReport {
         unproven_since: None,
         failures: None,
         in_vain: None,
-    }
+    })
 }
 
 fn standing(rotation: &Rotation) -> HookStanding {

@@ -90,18 +90,33 @@ fn stance(report: &ReplicaReport, wanted: &Revision) -> Stance {
     }
 }
 
-/// May the endpoint of `hook` (a name, an id, or an endpoint) be switched off, as far as all live replicas, at least
-/// `expect` of them, are concerned?
+/// May the endpoint of `hook` (a name, an id, or an endpoint), or the processes of the initializer of that name, be
+/// switched off, as far as all live replicas, at least `expect` of them, are concerned?
 pub fn drained(seen: &ReplicasSeen, hook: &str, expect: usize) -> Progress {
     let mut missing = absent(seen, expect);
-    let mut known = Vec::new();
+    let (mut known, mut is_initializer) = (Vec::new(), false);
     for report in &seen.reports {
         let name = &report.replica;
         if report.stale || report.generation == 0 {
             missing.push(format!("{name} has no fresh configuration, so its report may be outdated"));
         } else if report.hooks_left_out > 0 {
             let left_out = report.hooks_left_out;
-            missing.push(format!("{name} has {left_out} hooks more than its report holds: use its admin address"));
+            missing.push(format!("hooks that the report of {name} has no room for: {left_out}; use its admin address"));
+        } else if report.initializers_left_out > 0 {
+            let left_out = report.initializers_left_out;
+            missing
+                .push(format!("initializers that the report of {name} has no room for: {left_out}; look at /configz"));
+        }
+        for one in report.initializers.iter().filter(|one| one.name == hook) {
+            is_initializer = true;
+            match one.state {
+                HookStanding::Gone => {}
+                HookStanding::Draining => {
+                    missing.push(format!("draining on {name} since {}", one.retired_since.as_deref().unwrap_or("?")));
+                }
+                state => missing
+                    .push(format!("still configured as an initializer as {name} sees it ({state:?}): remove it first")),
+            }
         }
         for one in report.hooks.iter().filter(|one| is(one, hook)) {
             known.push(one);
@@ -121,9 +136,13 @@ pub fn drained(seen: &ReplicasSeen, hook: &str, expect: usize) -> Progress {
         return Progress::Waiting(missing);
     }
     let count = replicas(seen.reports.len());
+    if known.is_empty() && is_initializer {
+        return Progress::Done(format!("{hook} is gone on {count}: its processes may be stopped"));
+    }
     if known.is_empty() {
         return Progress::Failed(format!(
-            "none of {count} knows {hook}: is it spelt so? One that is gone is remembered for an hour, and until a restart"
+            "none of {count} knows {hook}: is it spelt so? One that is gone is remembered for an hour, and until a restart. Of \
+             initializers admin pages alone know (--admin), and etcd"
         ));
     }
     match shared(seen, hook, &known) {

@@ -1,17 +1,17 @@
-//! Draining: which hooks are no longer asked anew but still hold requests that began before, and which are gone.
+//! Draining: which hooks and initializers are no longer asked anew but still hold requests that began before, and
+//! which are gone.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, HashSet, VecDeque},
     sync::{Arc, Weak},
     time::{Duration, SystemTime},
 };
 
-use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::{runtime::Handle, time::Instant};
 
 use crate::{
     hooks::Channel,
-    live::{Generation, LiveHook, RetiredHook, Rotation, RotationEvent},
+    live::{Generation, Hub, LiveHook, RetireReason, RetiredEntry, Rotation, RotationEvent},
     model::Endpoint,
     snapshot::Snapshot,
 };
@@ -27,9 +27,9 @@ pub(super) struct Drain {
     former: Vec<Former>,
     leaving: Vec<Leaving>,
     /// The oldest first, each with the instant at which it is forgotten.
-    gone: VecDeque<(RetiredHook, Instant)>,
+    gone: VecDeque<(RetiredEntry, Instant)>,
     /// Endpoints that proven hooks have left, and the connections to them, as long as requests hold those.
-    left: FxHashMap<Endpoint, Left>,
+    left: HashMap<Endpoint, Left>,
     /// Has anything changed since it was last asked for?
     changed: bool,
     /// Requests end at their deadline; whatever lives longer than this is not waited for.
@@ -54,7 +54,7 @@ struct Left {
 
 #[derive(Debug)]
 struct Leaving {
-    retired: RetiredHook,
+    retired: RetiredEntry,
     /// The last generation that asked it.
     last: u64,
     until: Instant,
@@ -66,25 +66,29 @@ impl Drain {
             former: Vec::new(),
             leaving: Vec::new(),
             gone: VecDeque::new(),
-            left: FxHashMap::default(),
+            left: HashMap::default(),
             changed: false,
             bound,
         }
     }
 
     /// `old` is about to be replaced by `new`.
-    pub(super) fn replaced(&mut self, old: &Arc<Generation>, new: &Generation) {
+    pub(super) fn replaced(&mut self, old: &Arc<Generation>, new: &Generation, hub: &Hub) {
         let (generation, number) = (Arc::downgrade(old), old.number);
         self.former.push(Former { generation, number, _snapshot: Arc::clone(&old.snapshot) });
-        let places: FxHashMap<_, _> = new.hooks.iter().map(|live| (&*live.hook.id, live.target.endpoint())).collect();
+        let places: HashMap<_, _> = new.hooks.iter().map(|live| (&*live.hook.id, live.target.endpoint())).collect();
+        let claimed: HashSet<&Arc<str>> = new.snapshot.claimed().collect();
         let is_there = |id: &str, endpoint: &Endpoint| places.get(id).is_some_and(|place| *place == endpoint);
-        let is_back = |retired: &RetiredHook| is_there(&retired.hook.id, &retired.endpoint);
+        let is_back = |retired: &RetiredEntry| match &retired.endpoint {
+            Some(endpoint) => is_there(&retired.id, endpoint),
+            None => claimed.contains(&retired.name),
+        };
         let before = self.leaving.len() + self.gone.len();
         self.leaving.retain(|leaving| !is_back(&leaving.retired));
         self.gone.retain(|(gone, _)| !is_back(gone));
         self.changed |= before != self.leaving.len() + self.gone.len();
         let (now, until) = (SystemTime::now(), Instant::now() + self.bound);
-        let asked: FxHashSet<_> = new.hooks.iter().map(|live| live.target.endpoint()).collect();
+        let asked: HashSet<_> = new.hooks.iter().map(|live| live.target.endpoint()).collect();
         for live in old.hooks.iter().filter(|live| live.is_proven() && !asked.contains(live.target.endpoint())) {
             let left = Left { channel: Arc::downgrade(live.target.channel()), until };
             self.left.insert(live.target.endpoint().clone(), left);
@@ -97,6 +101,17 @@ impl Drain {
                 self.leaves(retired(old, index, live, rotation), old.number, new.number);
             }
         }
+        let leaving: HashSet<&Arc<str>> = old.snapshot.claimed().filter(|name| !claimed.contains(name)).collect();
+        for name in leaving {
+            let rotation = match hub.is_unproven(name) {
+                true => Rotation::Gone { since: now, how: RetireReason::NeverAsked },
+                false => Rotation::Draining { since: now },
+            };
+            hub.retire(name, until.into_std());
+            let (id, configuration) = (Arc::clone(name), "".into());
+            let retired = RetiredEntry { name: Arc::clone(name), id, configuration, endpoint: None, rotation };
+            self.leaves(retired, old.number, new.number);
+        }
     }
 
     /// The endpoints that proven hooks have left so lately that they are proven still, each with the connections to it
@@ -107,27 +122,27 @@ impl Drain {
         self.left.iter().map(|(endpoint, left)| (endpoint.clone(), left.channel.upgrade())).collect()
     }
 
-    fn leaves(&mut self, retired: RetiredHook, last: u64, generation: u64) {
+    fn leaves(&mut self, retired: RetiredEntry, last: u64, generation: u64) {
         self.changed = true;
         if retired.drains() {
-            let endpoint = &retired.endpoint;
-            tracing::info!(hook = %retired.hook.name, %endpoint, generation, "hook leaves rotation; draining");
+            let endpoint = retired.endpoint.as_ref().map(tracing::field::display);
+            tracing::info!(name = %retired.name, endpoint, generation, "{} leaves rotation; draining", noun(&retired));
             self.leaving.push(Leaving { retired, last, until: Instant::now() + self.bound });
         } else {
             self.remember(retired);
         }
     }
 
-    fn remember(&mut self, retired: RetiredHook) {
+    fn remember(&mut self, retired: RetiredEntry) {
         if self.gone.len() == MOST_REMEMBERED {
             self.gone.pop_front();
         }
         self.gone.push_back((retired, Instant::now() + REMEMBERED));
     }
 
-    /// Sees what has drained meanwhile, and logs it. Gives every hook that is Draining or Gone where that has
-    /// changed since the last time.
-    pub(super) fn sweep(&mut self) -> Option<Vec<RetiredHook>> {
+    /// Sees what has drained meanwhile, and logs it. Gives everything that is Draining or Gone where that has changed
+    /// since the last time.
+    pub(super) fn sweep(&mut self, hub: &Hub) -> Option<Vec<RetiredEntry>> {
         let ended = self.former.extract_if(.., |former| former.generation.strong_count() == 0).collect::<Vec<_>>();
         if let Ok(runtime) = Handle::try_current()
             && !ended.is_empty()
@@ -136,18 +151,24 @@ impl Drain {
         }
         let oldest = self.former.iter().map(|former| former.number).min().unwrap_or(u64::MAX);
         let now = Instant::now();
-        let ended = self.leaving.extract_if(.., |leaving| oldest > leaving.last || leaving.until <= now);
-        for Leaving { retired, last, .. } in ended.collect::<Vec<_>>() {
-            let event = if oldest > last { RotationEvent::Drained } else { RotationEvent::GivenUp };
+        // Objects that are initialized after they were stored hold no generation.
+        let is_done = |leaving: &Leaving| {
+            oldest > leaving.last && (leaving.retired.is_hook() || !hub.has_tasks(&leaving.retired.name))
+        };
+        let ended = self.leaving.extract_if(.., |leaving| is_done(leaving) || leaving.until <= now);
+        for leaving in ended.collect::<Vec<_>>() {
+            let event = if is_done(&leaving) { RotationEvent::Drained } else { RotationEvent::GivenUp };
+            let retired = leaving.retired;
+            let (name, noun) = (&retired.name, noun(&retired));
             match event {
-                RotationEvent::Drained => tracing::info!(hook = %retired.hook.name, "hook drained"),
-                _ => {
-                    tracing::warn!(hook = %retired.hook.name, after = ?self.bound, "hook has not drained in time; \
-                                                                                    given up");
-                }
+                RotationEvent::Drained => tracing::info!(%name, "{noun} drained"),
+                _ => tracing::warn!(%name, after = ?self.bound, "{noun} has not drained in time; given up"),
+            }
+            if !retired.is_hook() {
+                hub.drained(name);
             }
             let Some(rotation) = retired.rotation.after(event, SystemTime::now()) else { continue };
-            self.remember(RetiredHook { rotation, ..retired });
+            self.remember(RetiredEntry { rotation, ..retired });
             self.changed = true;
         }
         self.left.retain(|_, left| left.until > now);
@@ -162,7 +183,12 @@ impl Drain {
     }
 }
 
-fn retired(old: &Generation, index: u32, live: &LiveHook, rotation: Rotation) -> RetiredHook {
+fn retired(old: &Generation, index: u32, live: &LiveHook, rotation: Rotation) -> RetiredEntry {
     let configuration = old.snapshot.origin(index).map_or_else(|| "".into(), |origin| origin.configuration.clone());
-    RetiredHook { hook: Arc::clone(&live.hook), configuration, endpoint: live.target.endpoint().clone(), rotation }
+    let (name, id) = (Arc::clone(&live.hook.name), Arc::clone(&live.hook.id));
+    RetiredEntry { name, id, configuration, endpoint: Some(live.target.endpoint().clone()), rotation }
+}
+
+fn noun(retired: &RetiredEntry) -> &'static str {
+    if retired.is_hook() { "hook" } else { "initializer" }
 }

@@ -1,6 +1,6 @@
 //! Hook placement: which hooks of a new snapshot are asked at once, and which must first be seen to answer. Pure.
 
-use rustc_hash::FxHashMap;
+use std::collections::HashMap;
 
 use crate::model::Endpoint;
 
@@ -50,12 +50,12 @@ pub fn place_hooks<'a>(
     new: impl Iterator<Item = (&'a str, &'a Endpoint)>,
 ) -> Vec<Placement> {
     let Some(in_force) = in_force else { return new.map(|_| Placement::Bootstrap).collect() };
-    let (mut by_id, mut by_endpoint) = (FxHashMap::default(), FxHashMap::default());
+    let (mut by_id, mut by_endpoint) = (HashMap::new(), HashMap::new());
     for (place, old) in in_force.iter().enumerate().filter(|(_, old)| old.proven) {
         by_id.entry(old.id).or_insert(place);
         by_endpoint.entry(old.endpoint).or_insert(place);
     }
-    let left: FxHashMap<&Endpoint, usize> = left.iter().copied().zip(0..).collect();
+    let left: HashMap<&Endpoint, usize> = left.iter().copied().zip(0..).collect();
     new.map(|(id, endpoint)| {
         // Its own former place is looked at first, so that a hook does not change connections without need.
         let same_hook = by_id.get(id).copied();

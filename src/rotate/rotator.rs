@@ -360,17 +360,23 @@ impl Rotator {
         let published = SystemTime::now();
         let new = Arc::new(Generation { number, digest, revision, published, snapshot, hooks, bypassed, initializers });
         // Departures first: whoever looks finds a hook in force, or among the retired, and never in neither.
-        self.drain.replaced(old, &new);
+        let hub = self.current.hub();
+        self.drain.replaced(old, &new, hub);
+        if !self.settled {
+            hub.enforce(new.snapshot.claimed());
+        }
         self.report_retired();
         self.current.publish(Arc::clone(&new));
         self.report_workers();
         self.report_missing_connections(new.hooks.len());
         let probing = new.hooks.iter().filter(|live| !live.is_in_place()).count();
-        tracing::info!(generation = number, revision = %new.revision, hooks = new.hooks.len(), probing, "in force");
+        let (revision, hooks) = (&new.revision, new.hooks.len());
+        let initializers = new.snapshot.initializer_count();
+        tracing::info!(generation = number, %revision, hooks, probing, initializers, "in force");
     }
 
     fn report_retired(&mut self) {
-        if let Some(retired) = self.drain.sweep() {
+        if let Some(retired) = self.drain.sweep(self.current.hub()) {
             self.current.set_retired(retired);
         }
     }

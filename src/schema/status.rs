@@ -1,6 +1,8 @@
 //! The status of an `AdmissionControlConfiguration`: progress of each replica. Replicas write their own entry by
 //! server-side apply, each as a field manager of its own, so every list that two may write is merged by its key.
 
+use std::fmt;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -85,6 +87,10 @@ pub struct Replica {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub bypasses: Option<Vec<BypassInForce>>,
+    /// In the first object: faults that keep the replica from being called, or its hooks and initializers from being asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub faults: Option<Vec<ReplicaFault>>,
     /// The last good configuration on the replica's disk is in use, or a document of it: of when it is, and why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from_last_good: Option<String>,
@@ -109,6 +115,38 @@ pub struct Replica {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub others: Option<Vec<HookStatus>>,
+}
+
+/// Fault of one replica that is no hook's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReplicaFault {
+    /// Part of the replica that is at fault.
+    pub kind: ReplicaFaultKind,
+    /// Fault, its effect, and what to do.
+    pub what: String,
+}
+
+/// Part of a replica that is at fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub enum ReplicaFaultKind {
+    /// The serving certificate is not valid at present.
+    Certificate,
+    /// The registration with the apiserver does not send what is to be seen.
+    Registration,
+    /// An initializer has no instance, or does not act.
+    Initializer,
+}
+
+impl fmt::Display for ReplicaFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            ReplicaFaultKind::Certificate => "CERTIFICATE",
+            ReplicaFaultKind::Registration => "REGISTRATION",
+            ReplicaFaultKind::Initializer => "INITIALIZER",
+        };
+        write!(f, "{kind} {}", self.what)
+    }
 }
 
 /// State of a document in force while its newest cannot be served.
@@ -191,6 +229,20 @@ pub struct CallFailures {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "date-time"))]
     pub last: Option<String>,
+    /// Number of calls that have succeeded since the last failure, where any has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub succeeded_since: Option<u64>,
+    /// Time of the last of these.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
+    pub last_success: Option<String>,
+}
+
+impl CallFailures {
+    /// Have as many calls succeeded since the last failure as had failed?
+    pub fn has_recovered(&self) -> bool {
+        self.succeeded_since.is_some_and(|succeeded| succeeded >= self.failed)
+    }
 }
 
 /// Calls of a mutating hook ahead of its turn that did not count lately, in one replica.

@@ -113,13 +113,27 @@ fn the_schema_has_the_words_that_the_check_knows() {
 #[test]
 fn lists_are_merged_by_the_keys_by_which_their_entries_are_unique() {
     let schema = schema(0);
-    for (path, keys) in [
-        ("externalAdmissionHooks", &["name"][..]),
-        ("bypass", &["name"]),
+    let merged = [
+        ("bypass", &["name"][..]),
+        ("externalAdmissionHooks", &["name"]),
+        ("externalAdmissionHooks[].matchConditions", &["name"]),
         ("resourceInitializers", &["apiGroup", "resource"]),
-        ("status.replicas", &["name"]),
+        ("resourceInitializers[].initializers", &["name"]),
         ("status.conditions", &["type"]),
-    ] {
+        ("status.replicas", &["name"]),
+    ];
+    let (mut maps, mut sets) = (BTreeSet::new(), BTreeSet::new());
+    each(&schema, "", &mut |path, schema| {
+        let path = path.trim_start_matches('.').to_owned();
+        match schema["x-kubernetes-list-type"].as_str() {
+            Some("map") => _ = maps.insert(path),
+            Some("set") => _ = sets.insert(path),
+            _ => {}
+        }
+    });
+    assert_eq!(maps, texts(merged.map(|(path, _)| path)), "docs/configuration.md names each");
+    assert_eq!(sets, texts(["externalAdmissionHooks[].admissionReviewVersions"]));
+    for (path, keys) in merged {
         let list = at(&schema, path);
         assert_eq!(list["x-kubernetes-list-type"], "map", "{path}");
         let listed = list["x-kubernetes-list-map-keys"].as_array().unwrap();

@@ -32,6 +32,8 @@ pub(crate) struct Documents {
     unreadable: Vec<Unreadable>,
     /// Some map holds a key twice; where is said when it is reported.
     doubled: bool,
+    /// Nothing is behind the last key: the file may be still being written.
+    ends_with_key: bool,
 }
 
 /// Fault of a file that cannot be read.
@@ -47,7 +49,7 @@ impl Documents {
     /// Reads a file, with pauses. Documents before one that cannot be read are kept, so that their problems are
     /// reported too.
     pub(super) fn read(source: &SourceFile, pause: Pause<'_>) -> Self {
-        let mut documents = Self { values: Vec::new(), unreadable: Vec::new(), doubled: false };
+        let mut documents = Self { values: Vec::new(), unreadable: Vec::new(), doubled: false, ends_with_key: false };
         match std::str::from_utf8(&source.bytes) {
             _ if source.bytes.len() > LARGEST => documents.unreadable(
                 None,
@@ -60,7 +62,10 @@ impl Documents {
                 "save the file as UTF-8",
             ),
             Ok(text) if is_json(&source.name, text) => documents.read_json(text, pause),
-            Ok(text) => documents.read_yaml(text, pause),
+            Ok(text) => {
+                documents.read_yaml(text, pause);
+                documents.ends_with_key = ends_with_key(text);
+            }
         }
         documents.doubled = documents.values.iter().any(|document| {
             pause();
@@ -144,6 +149,14 @@ impl Documents {
             if self.doubled {
                 no_key_twice(&root);
             }
+            let is_last = index + 1 == self.values.len();
+            if self.ends_with_key && is_last {
+                let items = root.key("items");
+                let last = items.items().last().unwrap_or(root);
+                let webhooks = last.key("webhooks");
+                // An apiserver takes null for none, and nothing behind the key.
+                let _ = webhooks.present() || !webhooks.is_written() || webhooks.is_list();
+            }
             let listed = DocumentKind::listed(document);
             if listed.is_some() || is_list(document) {
                 root.is_map_of(&["apiVersion", "kind", "metadata", "items"]);
@@ -158,6 +171,15 @@ impl Documents {
             }
         }
     }
+}
+
+/// Does the YAML end with a key, but for comments?
+fn ends_with_key(text: &str) -> bool {
+    let code = |line: &'_ str| match line.trim_start().starts_with('#') {
+        true => String::new(),
+        false => line.split(" #").next().unwrap_or_default().trim().to_owned(),
+    };
+    text.lines().rev().map(code).find(|line| !line.is_empty()).is_some_and(|line| line.ends_with(':'))
 }
 
 /// Reason where a text cannot be read.
@@ -252,6 +274,16 @@ mod tests {
         let documents = Documents::read(&source, &|| pauses.set(pauses.get() + 1));
         assert!(documents.unreadable.is_empty() && documents.values.len() == 1);
         assert!(pauses.get() >= 199, "{} pauses", pauses.get());
+    }
+
+    #[test]
+    fn a_key_at_the_end_of_yaml_is_seen_behind_comments() {
+        for text in ["a:", "a: 1\nb:\n", "b:  # none\n\n  # and no more", "- c:\n"] {
+            assert!(ends_with_key(text), "{text}");
+        }
+        for text in ["", "a: null\n", "a: 1\n# b:\n", "a:\nb: []", "a: ~", "- a"] {
+            assert!(!ends_with_key(text), "{text}");
+        }
     }
 
     #[test]

@@ -21,10 +21,9 @@ pub mod hazards;
 mod matcher;
 mod reload;
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
-use rustc_hash::FxHashMap;
 
 use self::{
     check::{Checked, identity::Identities},
@@ -42,7 +41,7 @@ pub use self::{
         names::is_dns_label,
         namespace::NAME_LABEL,
         url::{UrlProblem, parse_url},
-        webhooks::{CALL_AT_ONCE, DISPATCH, ENTRY_STATES, NOT_STATIC, STATIC, is_dispatch},
+        webhooks::{CALL_AT_ONCE, ENTRY_STATES, NOT_STATIC, STATIC, is_misspelt},
     },
     describe::describe_protocol,
     document::{note::Note, problem::Problem, spelling::nearest_words},
@@ -112,10 +111,12 @@ pub struct Snapshot {
     pub hooks: Vec<Arc<Hook>>,
     origins: Vec<Arc<Origin>>,
     matcher: Matcher,
-    namespaces: FxHashMap<Arc<str>, Arc<Labels>>,
+    namespaces: HashMap<Arc<str>, Arc<Labels>>,
     initializers: Vec<ResourceInitializers>,
-    /// Their places, by resource.
-    initialized: FxHashMap<Box<str>, Vec<usize>>,
+    /// File and place of each of them, in the same order.
+    initializer_places: Vec<Vec<(String, String)>>,
+    /// Their places in this list, by resource.
+    initialized: HashMap<Box<str>, Vec<usize>>,
     bypasses: Vec<Arc<Bypass>>,
     /// Is any hook asked about the configuration of admission?
     static_hooks: bool,
@@ -180,7 +181,8 @@ impl Snapshot {
     /// Rules are filed sooner where they were among the former ones.
     fn compile(checked: Checked, former: &PreviousIndex, pause: Pause<'_>) -> Self {
         let checked = checked.finished();
-        let (mut hooks, mut origins, mut initializers, mut bypasses) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut hooks, mut origins, mut bypasses) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut initializers, mut initializer_places) = (Vec::new(), Vec::new());
         // Configurations of two kinds may share a name; their hooks are then counted together.
         for namesakes in checked.configurations.chunk_by(|a, b| (a.prefix, &a.name) == (b.prefix, &b.name)) {
             let mut identities = Identities::default();
@@ -197,10 +199,11 @@ impl Snapshot {
                 }
                 pause();
                 initializers.extend_from_slice(&configuration.initializers);
+                initializer_places.extend_from_slice(&configuration.initializer_places);
                 bypasses.extend(configuration.bypasses.iter().map(|(bypass, _)| Arc::clone(bypass)));
             }
         }
-        let mut initialized = FxHashMap::<Box<str>, Vec<usize>>::default();
+        let mut initialized = HashMap::<Box<str>, Vec<usize>>::default();
         for (at, ResourceInitializers { resource, .. }) in initializers.iter().enumerate() {
             initialized.entry(resource.clone()).or_default().push(at);
         }
@@ -218,6 +221,7 @@ impl Snapshot {
             origins,
             namespaces: checked.namespaces.into_iter().collect(),
             initializers,
+            initializer_places,
             initialized,
             bypasses,
             notes,
@@ -338,6 +342,16 @@ impl Snapshot {
     /// The initializers of each resource, in the order of their configurations.
     pub fn initializers(&self) -> &[ResourceInitializers] {
         &self.initializers
+    }
+
+    /// Would every write be allowed by it? No hook is asked, and no resource has initializers.
+    pub fn allows_every_write(&self) -> bool {
+        self.hooks.is_empty() && self.initializers.is_empty()
+    }
+
+    /// Number of initializers; one of several resources counts for each.
+    pub fn initializer_count(&self) -> usize {
+        self.initializers.iter().map(|entry| entry.initializers.len()).sum()
     }
 
     /// Names of initializers that a process may claim; of several resources, more than once.

@@ -137,7 +137,7 @@ impl ReadError {
         match self {
             Self::Unreadable { .. } => "unreadable",
             Self::NotAFile { .. } => "not_a_file",
-            Self::TooLarge { .. } => "too_large",
+            Self::TooLarge { .. } | Self::Kube(KubeError::TooLarge { .. }) => "too_large",
             Self::Unsettled { .. } => "unsettled",
             Self::Hung(_) | Self::NotBegun(_) | Self::Unfinished { .. } | Self::Kube(KubeError::Late { .. }) => "hung",
             Self::Kube(KubeError::Unreachable { .. }) => "unreachable",

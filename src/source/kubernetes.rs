@@ -336,7 +336,7 @@ fn assemble(
     if size > LIMIT {
         return Err(format!("it holds more than {LIMIT} bytes of configuration"));
     }
-    notes.extend(nothing(&files, place.listed()));
+    notes.extend(nothing(&files, place));
     let folder = place.files.as_deref();
     let contents = match last.filter(|last| last.files == files && last.notes == notes) {
         Some(last) if references::unchanged(&last, folder) => Contents { as_of: Some(now), ..last },
@@ -354,9 +354,13 @@ fn locked(adopting: &Shared) -> MutexGuard<'_, adopting::Adopting> {
     adopting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Note that there are no hooks at all: a state like any other, and perhaps not an intended one.
-fn nothing(files: &[SourceFile], objects: ObjectSelection) -> Option<Note> {
-    let kinds: Vec<_> = objects.kinds().filter(|kind| *kind != Kind::BreakGlass).collect();
+/// Note that there are no hooks at all: a state like any other, and perhaps not an intended one. With webhooks to take
+/// over there is none: until then the apiserver calls them.
+fn nothing(files: &[SourceFile], place: &KubernetesLocation) -> Option<Note> {
+    if place.adopt.is_some() {
+        return None;
+    }
+    let kinds: Vec<_> = place.listed().kinds().filter(|kind| *kind != Kind::BreakGlass).collect();
     if files.iter().any(|file| kinds.iter().any(|kind| file.name.starts_with(kind.resource()))) {
         return None;
     }
@@ -366,6 +370,6 @@ fn nothing(files: &[SourceFile], objects: ObjectSelection) -> Option<Note> {
         path: kinds.join(", "),
         what: "there is no such object".to_owned(),
         why: "so there are no hooks, and every write is allowed".to_owned(),
-        fix: "write one, as in docs/configuration.md".to_owned(),
+        fix: "create one; `gatepost check --help` shows how a configuration is checked first".to_owned(),
     })
 }

@@ -19,7 +19,7 @@ use prometheus_client::{
 use self::samples::{build, by_outcome, counter, family, histogram};
 use super::{
     AccessReviewOutcome, Attendance, DroppedReport, InitializerOutcome, Metrics, ReadOutcome, Reading, Refused,
-    RequestOutcome, TlsReload, faults, log,
+    RequestOutcome, TlsReload, UnreadableObjects, faults, log,
     table::{self, Family},
 };
 use crate::adopt::Reason;
@@ -68,6 +68,7 @@ impl Collector for Scrape {
         let mutations = metrics.mutations.sums();
         family(encoder, &table::MUTATION_DURATION, |out| histogram(out, &[], &mutations, |_| true))?;
         family(encoder, &table::HOOK_LANE_PANICS, |out| counter(out, &[], faults::client_panics()))?;
+        family(encoder, &table::HOOK_STARVED_CONNECTIONS, |out| counter(out, &[], faults::starved_connections()))?;
         self.initializers(encoder)?;
         let reviews = metrics.access_reviews.sums();
         family(encoder, &table::ACCESS_REVIEWS, |out| by_outcome(out, &[], &AccessReviewOutcome::LABELS, &reviews))?;
@@ -111,6 +112,9 @@ impl Collector for Scrape {
             (&table::LAST_GOOD_UNWRITTEN, Reading::LastGoodUnwritten),
         ];
         self.values(encoder, &values)?;
+        family(encoder, &table::UNREADABLE_OBJECTS, |out| {
+            UnreadableObjects::all().try_for_each(|(label, count)| counter(out, &[("objects", label)], count))
+        })?;
         self.adoption(encoder)?;
         family(encoder, &table::INFLIGHT_BYTES, |out| {
             let purposes = [

@@ -3,15 +3,15 @@
 use std::{
     array,
     sync::{
-        Mutex, OnceLock, PoisonError,
+        OnceLock,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use super::{
     cells::Cells,
-    recent::{Counts, LastFailure, Recent, RecentHookFailures, RecentInVain},
+    recent::{Counts, RecentCallFailures, RecentInVain, RecentResults},
     rejections::{RejectionCause, Rejections},
     throttle::Throttle,
 };
@@ -122,10 +122,7 @@ pub struct HookMetrics {
     workers: usize,
     /// The longest that one call may take, in nanoseconds; 0 while no hook of the name is in force.
     timeout: AtomicU64,
-    /// The last failed call: seconds since 1970, and the number of its kind in the last byte; 0 before the first.
-    last_failure: AtomicU64,
-    /// The counters a while ago. No call locks it.
-    recent: Mutex<Recent>,
+    recent: RecentResults,
     /// Log lines about its failures.
     failure_lines: Throttle,
     /// Log lines about what is dropped from its answers.
@@ -153,8 +150,7 @@ impl HookMetrics {
             conditions: OnceLock::new(),
             workers,
             timeout: AtomicU64::new(0),
-            last_failure: AtomicU64::new(0),
-            recent: Mutex::new(Recent::since(Instant::now())),
+            recent: RecentResults::since(Instant::now()),
             failure_lines: Throttle::new(),
             dropped: Throttle::new(),
         }
@@ -163,8 +159,14 @@ impl HookMetrics {
     /// One call ended.
     pub fn record(&self, worker: usize, outcome: HookOutcome, took: Duration) {
         let index = match outcome {
-            HookOutcome::Allowed => 0,
-            HookOutcome::Denied => 1,
+            HookOutcome::Allowed => {
+                self.recent.succeeded();
+                0
+            }
+            HookOutcome::Denied => {
+                self.recent.succeeded();
+                1
+            }
             HookOutcome::FailedOpen(kind) => {
                 self.failed(kind, 0);
                 HookOutcome::OPEN
@@ -226,22 +228,16 @@ impl HookMetrics {
 
     /// Remembers what the counters are now, for [`HookMetrics::recent_failures`]. Not for the threads that call hooks.
     pub fn sample(&self, now: Instant) {
-        let counts = self.counts();
-        self.recent.lock().unwrap_or_else(PoisonError::into_inner).sample(now, counts);
+        self.recent.sample(now, self.counts());
     }
 
     /// Calls that failed within the last minutes; `None` where none has.
-    pub fn recent_failures(&self, now: Instant) -> Option<RecentHookFailures> {
-        let last = self.last_failure.load(Relaxed);
-        if last == 0 {
+    pub fn recent_failures(&self, now: Instant) -> Option<RecentCallFailures> {
+        if !self.recent.have_failed() {
             return None;
         }
-        let counts = self.counts();
-        let (over, grown) = self.recent.lock().unwrap_or_else(PoisonError::into_inner).grown(now, counts);
-        let kind = FailureKind::ALL.get((last & 0xff) as usize);
-        let at = SystemTime::UNIX_EPOCH + Duration::from_secs(last >> 8);
-        let last = kind.map(|kind| LastFailure { kind: kind.as_str(), at });
-        (grown.failed > 0).then_some(RecentHookFailures { failed: grown.failed, calls: grown.calls, over, last })
+        let kind = |kind: u8| FailureKind::ALL.get(usize::from(kind)).map(|kind| kind.as_str());
+        self.recent.failures((now, self.counts()), kind)
     }
 
     /// Calls ahead of its turn within the last minutes that did not count, of all calls; `None` where all have counted.
@@ -249,8 +245,7 @@ impl HookMetrics {
         if self.in_vain.load(Relaxed) == 0 {
             return None;
         }
-        let counts = self.counts();
-        let (over, grown) = self.recent.lock().unwrap_or_else(PoisonError::into_inner).grown(now, counts);
+        let (over, grown) = self.recent.grown(now, self.counts());
         let calls = grown.calls + grown.cancelled;
         (grown.in_vain > 0).then_some(RecentInVain { in_vain: grown.in_vain, calls, over })
     }
@@ -283,8 +278,7 @@ impl HookMetrics {
 
     fn failed(&self, kind: FailureKind, policy: usize) {
         self.failures[kind as usize][policy].fetch_add(1, Relaxed);
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        self.last_failure.store(now.as_secs() << 8 | kind as u64, Relaxed);
+        self.recent.failed(kind as u8, self.counts());
     }
 }
 
@@ -301,6 +295,7 @@ mod tests {
         metrics.record(0, HookOutcome::FailedClosed(FailureKind::Timeout), Duration::ZERO);
         metrics.record(0, HookOutcome::Cancelled, Duration::ZERO);
         let failures = metrics.recent_failures(now).unwrap();
+        assert_eq!(failures.recovery, None, "what came before the failure is no recovery");
         let last = failures.last.unwrap();
         assert_eq!((failures.failed, failures.calls, last.kind), (2, 3, "timeout"));
         assert!(last.at.elapsed().is_ok_and(|ago| ago < Duration::from_secs(60)));
@@ -314,6 +309,25 @@ mod tests {
         }
         assert_eq!(metrics.recent_failures(now + Duration::from_secs(420)), None, "no longer");
         assert_eq!(metrics.recently_in_vain(now + Duration::from_secs(420)), None, "no longer");
+    }
+
+    #[test]
+    fn successes_after_the_last_failure_are_counted() {
+        let (metrics, now) = (HookMetrics::new(2), Instant::now());
+        let record = |outcome| metrics.record(0, outcome, Duration::ZERO);
+        let successes = || metrics.recent_failures(now).unwrap().recovery.map(|recovery| recovery.successes);
+        record(HookOutcome::Allowed);
+        record(HookOutcome::FailedOpen(FailureKind::Connect));
+        record(HookOutcome::Allowed);
+        record(HookOutcome::Denied);
+        record(HookOutcome::Cancelled);
+        let recovery = metrics.recent_failures(now).unwrap().recovery.unwrap();
+        assert_eq!(recovery.successes, 2, "an answer is a success, also a no");
+        assert!(recovery.last.elapsed().is_ok_and(|ago| ago < Duration::from_secs(60)));
+        record(HookOutcome::FailedClosed(FailureKind::Connect));
+        assert_eq!(successes(), None, "it fails again");
+        record(HookOutcome::Allowed);
+        assert_eq!(successes(), Some(1));
     }
 
     #[test]

@@ -3,10 +3,13 @@
 use std::{
     fmt,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use super::cells::Cells;
+use super::{
+    cells::Cells,
+    recent::{Counts, RecentCallFailures, RecentResults},
+};
 use crate::model::FailurePolicy;
 
 /// End of one initializer's turn at one object.
@@ -31,9 +34,18 @@ impl InitializerOutcome {
     pub(super) const LABELS: [&'static str; 6] =
         ["changed", "unchanged", "rejected", "failed_open", "failed_closed", "shed"];
 
+    /// All of them.
+    const ALL: [Self; 6] =
+        [Self::Changed, Self::Unchanged, Self::Rejected, Self::FailedOpen, Self::FailedClosed, Self::Shed];
+
     /// The label of metrics and of the audit log.
     pub fn as_str(self) -> &'static str {
         Self::LABELS[self as usize]
+    }
+
+    /// Did it not act?
+    fn is_failure(self) -> bool {
+        matches!(self, Self::FailedOpen | Self::FailedClosed | Self::Shed)
     }
 }
 
@@ -64,20 +76,53 @@ impl DroppedReport {
 
 /// Counts and durations of one initializer's turns.
 #[derive(Debug)]
-pub struct InitializerMetrics(Cells<{ InitializerOutcome::LABELS.len() }>);
+pub struct InitializerMetrics {
+    turns: Cells<{ InitializerOutcome::LABELS.len() }>,
+    recent: RecentResults,
+}
 
 impl InitializerMetrics {
     pub(super) fn new(workers: usize) -> Self {
-        Self(Cells::new(workers))
+        Self { turns: Cells::new(workers), recent: RecentResults::since(Instant::now()) }
     }
 
     /// One turn ended.
     pub fn record(&self, worker: usize, outcome: InitializerOutcome, took: Duration) {
-        self.0.record(worker, outcome as usize, took);
+        if outcome.is_failure() {
+            self.recent.failed(outcome as u8, self.counts());
+        } else {
+            self.recent.succeeded();
+        }
+        self.turns.record(worker, outcome as usize, took);
+    }
+
+    /// Remembers what the counters are now, for [`InitializerMetrics::recent_failures`].
+    pub fn sample(&self, now: Instant) {
+        self.recent.sample(now, self.counts());
+    }
+
+    /// Turns within the last minutes in which it did not act; `None` where it has always acted.
+    pub fn recent_failures(&self, now: Instant) -> Option<RecentCallFailures> {
+        if !self.recent.have_failed() {
+            return None;
+        }
+        let kind = |outcome: u8| InitializerOutcome::LABELS.get(usize::from(outcome)).copied();
+        self.recent.failures((now, self.counts()), kind)
+    }
+
+    fn counts(&self) -> Counts {
+        let sums = self.turns.sums();
+        let all = InitializerOutcome::ALL.iter();
+        let count = |outcome: &InitializerOutcome| sums.count(*outcome as usize);
+        Counts {
+            calls: all.clone().map(count).sum(),
+            failed: all.filter(|outcome| outcome.is_failure()).map(count).sum(),
+            ..Counts::default()
+        }
     }
 
     pub(super) fn cells(&self) -> &Cells<{ InitializerOutcome::LABELS.len() }> {
-        &self.0
+        &self.turns
     }
 }
 
@@ -96,6 +141,10 @@ pub struct Attendance {
     pub oldest: Option<Duration>,
     /// For how long no instance has been attached; `None` while one is.
     pub unattended: Option<Duration>,
+    /// False while no instance has been attached since it was configured: it is not asked, and refuses nothing.
+    pub proven: bool,
+    /// No instance has ever been attached to this process.
+    pub never_attached: bool,
 }
 
 /// Reads the attendance.

@@ -205,6 +205,11 @@ impl Metrics {
         self.hooks().into_iter().map(|(_, _, counters)| counters).collect()
     }
 
+    /// The counters of every initializer.
+    pub fn initializer_counters(&self) -> Vec<Arc<InitializerMetrics>> {
+        self.initializers().into_iter().map(|(_, counters)| counters).collect()
+    }
+
     pub(super) fn read(&self, reading: Reading) -> Option<f64> {
         self.readings.get(reading)
     }

@@ -25,6 +25,7 @@ pub use adoption::{AdoptionMetrics, Webhooks};
 pub use audit::Audit;
 pub use bypass::BypassMetrics;
 pub use exposition::CONTENT_TYPE;
+pub use faults::UnreadableObjects;
 pub use hook::{DroppedAnnotation, HookMetrics, HookOutcome, Repeat, UnmetConditions};
 pub use initializer::{Attendance, DroppedReport, InitializerMetrics, InitializerOutcome};
 pub use metrics::Metrics;
@@ -34,6 +35,6 @@ pub use read_proxy::{
     ReadProxyMetrics,
 };
 pub use reading::Reading;
-pub use recent::{LastFailure, RecentHookFailures, RecentInVain, SAMPLE_EVERY};
+pub use recent::{LastFailure, RecentCallFailures, RecentInVain, Recovery, SAMPLE_EVERY};
 pub use rejections::RejectionCause;
 pub use throttle::Throttle;

@@ -1,10 +1,14 @@
-//! Recent: results of a hook's calls over the last minutes.
+//! Recent: results of a hook's calls, or of an initializer's turns, over the last minutes.
 //!
 //! Counters only grow; whoever wants to know what fails now needs to know what they were a while ago. They are sampled
 //! beside the calls, so that a call pays for none of it.
 
 use std::{
     collections::VecDeque,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::{Duration, Instant, SystemTime},
 };
 
@@ -44,9 +48,9 @@ pub struct RecentInVain {
     pub over: Duration,
 }
 
-/// Calls of a hook that failed lately.
+/// Calls of a hook, or turns of an initializer, that failed lately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RecentHookFailures {
+pub struct RecentCallFailures {
     /// Number of failed calls.
     pub failed: u64,
     /// Calls that ended in that time, those that failed included.
@@ -55,15 +59,124 @@ pub struct RecentHookFailures {
     pub over: Duration,
     /// The last one, where it is known.
     pub last: Option<LastFailure>,
+    /// Calls that have succeeded since the last failure; `None` where none has.
+    pub recovery: Option<Recovery>,
 }
 
-/// The last call of a hook that failed.
+impl RecentCallFailures {
+    /// Have as many calls succeeded since the last failure as had failed?
+    pub fn has_recovered(&self) -> bool {
+        self.recovery.is_some_and(|recovery| recovery.successes >= self.failed)
+    }
+}
+
+/// Calls that have succeeded since the last failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recovery {
+    /// Number of them.
+    pub successes: u64,
+    /// Time of the last one, to the second.
+    pub last: SystemTime,
+}
+
+/// The last call that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastFailure {
     /// In what way, as `gatepost_hook_call_failures_total` names it.
     pub kind: &'static str,
     /// Time of the call, to the second.
     pub at: SystemTime,
+}
+
+/// Counters over the last minutes, the last failure, and the successes after it.
+#[derive(Debug)]
+pub(super) struct RecentResults {
+    /// No call locks it.
+    samples: Mutex<Recent>,
+    /// The last failure: seconds since 1970, and the number of its kind in the last byte; 0 before the first.
+    last_failure: AtomicU64,
+    /// Calls that had succeeded before it.
+    succeeded_before: AtomicU64,
+    /// The last success after the first failure, in seconds since 1970.
+    last_success: AtomicU64,
+}
+
+impl RecentResults {
+    /// Nothing was counted before.
+    pub(super) fn since(at: Instant) -> Self {
+        Self {
+            samples: Mutex::new(Recent::since(at)),
+            last_failure: AtomicU64::new(0),
+            succeeded_before: AtomicU64::new(0),
+            last_success: AtomicU64::new(0),
+        }
+    }
+
+    /// A call has failed in this way; the counters are those before it.
+    pub(super) fn failed(&self, kind: u8, counts: Counts) {
+        self.succeeded_before.store(counts.succeeded(), Relaxed);
+        self.last_failure.store(seconds() << 8 | u64::from(kind), Relaxed);
+    }
+
+    /// A call has succeeded. Of what has never failed this costs one load.
+    #[inline]
+    pub(super) fn succeeded(&self) {
+        if self.last_failure.load(Relaxed) == 0 {
+            return;
+        }
+        let now = seconds();
+        // The line is written once a second, not once a call.
+        if self.last_success.load(Relaxed) != now {
+            self.last_success.store(now, Relaxed);
+        }
+    }
+
+    /// The counters are this now.
+    pub(super) fn sample(&self, now: Instant, counts: Counts) {
+        self.samples.lock().unwrap_or_else(PoisonError::into_inner).sample(now, counts);
+    }
+
+    /// Time since the oldest sample, and what was counted since.
+    pub(super) fn grown(&self, now: Instant, counts: Counts) -> (Duration, Counts) {
+        self.samples.lock().unwrap_or_else(PoisonError::into_inner).grown(now, counts)
+    }
+
+    /// True once something has failed.
+    pub(super) fn have_failed(&self) -> bool {
+        self.last_failure.load(Relaxed) != 0
+    }
+
+    /// Failures within the last minutes; `None` where nothing has failed.
+    pub(super) fn failures(
+        &self,
+        (now, counts): (Instant, Counts),
+        kind: impl Fn(u8) -> Option<&'static str>,
+    ) -> Option<RecentCallFailures> {
+        let last = self.last_failure.load(Relaxed);
+        let (over, grown) = self.grown(now, counts);
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        let successes = counts.succeeded().saturating_sub(self.succeeded_before.load(Relaxed));
+        let recovery = Recovery { successes, last: at(self.last_success.load(Relaxed)) };
+        (last != 0 && grown.failed > 0).then_some(RecentCallFailures {
+            failed: grown.failed,
+            calls: grown.calls,
+            over,
+            last: kind((last & 0xff) as u8).map(|kind| LastFailure { kind, at: at(last >> 8) }),
+            recovery: (successes > 0).then_some(recovery),
+        })
+    }
+}
+
+/// Seconds since 1970.
+fn seconds() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+impl Counts {
+    /// Calls that have ended without a failure.
+    fn succeeded(&self) -> u64 {
+        self.calls.saturating_sub(self.failed)
+    }
 }
 
 impl Recent {

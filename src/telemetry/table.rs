@@ -97,6 +97,8 @@ families! {
         "Duration of the mutating phase, of reviews that match the rules of a mutating hook.";
     HOOK_LANE_PANICS = Counter "gatepost_hook_lane_panics_total" []
         "Panics of the task that carries a worker's calls to a hook; it restarts by itself. Each is a bug in Gatepost.";
+    HOOK_STARVED_CONNECTIONS = Counter "gatepost_hook_starved_connections_total" []
+        "HTTP/2 connections to hooks that were replaced because the hook's flow control left no room for calls that waited. It grows where a hook, or a proxy before it, does not give back the window of calls that are reset.";
     INITIALIZER_RUNS = Counter "gatepost_initializer_runs_total" ["initializer", "outcome"]
         "Turns of an initializer at a new object, by outcome: changed, unchanged, rejected (it refused the object), failed_open (it did not act in time, or could not, and was skipped), failed_closed (the same, or there was no memory, and the request was rejected) or shed (too many objects waited already: 429).";
     INITIALIZER_DURATION = Histogram "gatepost_initializer_duration_seconds" ["initializer"]
@@ -108,7 +110,7 @@ families! {
     INITIALIZER_OLDEST_HOLD = Gauge "gatepost_initializer_oldest_hold_seconds" ["initializer"]
         "How long the oldest of these objects has waited; 0 while none does.";
     INITIALIZER_UNATTENDED = Gauge "gatepost_initializer_unattended_seconds" ["initializer"]
-        "For how long no instance has been attached; 0 while one is. From 10 s on, objects do not wait: the failure policy decides at once.";
+        "For how long no instance has been attached; 0 while one is. From 10 s on, objects do not wait: the failure policy decides at once. A name that is new, and has had no instance yet, is skipped.";
     STORED_REPORTS_DROPPED = Counter "gatepost_stored_reports_dropped_total" ["reason"]
         "Reports on Follow streams that were dropped, by reason. message (longer than 256 KiB), names (more than 1,024), causes (more than 1,000) and text (a name, uid or version of more than 253 bytes): the object is not corrected; above 16 MiB the stream ends. unknown_object: initialized or gone, and neither reported as unfinished nor waited for; harmless. unreadable and no_room: the stream ends.";
     ACCESS_REVIEWS = Counter "gatepost_access_reviews_total" ["outcome"]
@@ -150,11 +152,11 @@ families! {
     NAMESPACES = Gauge "gatepost_namespaces" []
         "Namespaces known from the apiserver; absent without --namespaces-from.";
     NAMESPACES_AGE = Gauge "gatepost_namespaces_age_seconds" []
-        "Time since the apiserver last sent anything about namespaces. At 90 s, requests that need their labels are rejected.";
+        "Time since the apiserver last sent anything about namespaces. From 90 s on, each request that needs the labels of a namespace asks for that namespace alone.";
     ENDPOINTS_AGE = Gauge "gatepost_endpoints_age_seconds" []
         "Time since the apiserver last confirmed the endpoints of Services that hooks name, or since hooks name any; absent while they name none, and without --resolve-services endpoints. At 90 s the names are looked up.";
     CONFIG_AGE = Gauge "gatepost_config_age_seconds" []
-        "Time since the start of the last successful read of the configuration; absent before the first. At 5 s every request is rejected.";
+        "Time since the start of the last successful read of the configuration; absent before the first. At 5 s requests are rejected, unless a bypass rule or break-glass applies.";
     CONFIG_GENERATION = Gauge "gatepost_config_generation" []
         "Number of the configuration in force.";
     CONFIG_REJECTED = Gauge "gatepost_config_rejected" []
@@ -167,6 +169,8 @@ families! {
         "1 while the last good configuration on disk, or a document of it, has been in force since the start; absent without --last-good.";
     LAST_GOOD_UNWRITTEN = Gauge "gatepost_last_good_unwritten" []
         "1 while the configuration in force cannot be written to disk; absent without --last-good.";
+    UNREADABLE_OBJECTS = Counter "gatepost_unreadable_objects_total" ["objects"]
+        "Objects of the cluster that were skipped because they cannot be read, each time they are met: namespaces (their labels are looked up when they are needed), endpointslices, and stored_unfinished (an object nested too deep to be initialized: the failure policy of the initializer decides).";
     ADOPTED = Gauge "gatepost_adopted_webhooks" []
         "Webhooks that carry the condition gatepost.dev/served and that this replica calls in the apiserver's place; absent without --adopt.";
     ADOPTED_UNCALLED = Gauge "gatepost_adopted_webhooks_uncalled" []

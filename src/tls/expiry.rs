@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fmt,
     time::{Duration, SystemTime},
 };
 
@@ -27,6 +28,37 @@ impl Expiry {
     /// Time left at `now`, in seconds; negative once it has ended.
     pub fn left(&self, now: SystemTime) -> f64 {
         self.end.duration_since(now).map_or_else(|over| -over.duration().as_secs_f64(), |left| left.as_secs_f64())
+    }
+}
+
+/// Reason why a certificate is not valid at present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CertificateFault {
+    /// It is valid from then on.
+    NotYetValid(SystemTime),
+    /// It was valid until then.
+    Expired(SystemTime),
+}
+
+impl CertificateFault {
+    /// Fault at `now` of a certificate that is valid from the first time to the second.
+    pub(super) fn at(now: SystemTime, (begin, end): (SystemTime, SystemTime)) -> Option<Self> {
+        match now {
+            _ if now < begin => Some(Self::NotYetValid(begin)),
+            _ if now > end => Some(Self::Expired(end)),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for CertificateFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotYetValid(begin) => {
+                write!(f, "is not valid before {}", humantime::format_rfc3339_seconds(*begin))
+            }
+            Self::Expired(end) => write!(f, "has expired at {}", humantime::format_rfc3339_seconds(*end)),
+        }
     }
 }
 
@@ -88,6 +120,15 @@ impl Reminder {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_certificate_is_at_fault_before_its_begin_and_after_its_end() {
+        let at = |hours: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(hours * 3600);
+        let fault = |hours| CertificateFault::at(at(hours), (at(5), at(6)));
+        assert_eq!([fault(5), fault(6)], [None, None]);
+        let texts = [fault(4), fault(7)].map(|fault| fault.map(|fault| fault.to_string()).unwrap_or_default());
+        assert_eq!(texts, ["is not valid before 1970-01-01T05:00:00Z", "has expired at 1970-01-01T06:00:00Z"]);
+    }
 
     #[test]
     fn each_certificate_is_spoken_of_once_a_day_from_two_weeks_before_its_end() {

@@ -24,7 +24,7 @@ use std::sync::Arc;
 pub use blocking::over;
 pub use client::{SystemRoots, client_config, server_verifier, without_http2};
 pub use client_chain::ClientChain;
-pub use expiry::{Expiry, Reminder};
+pub use expiry::{CertificateFault, Expiry, Reminder};
 pub use failure::{HandshakeFailure, HandshakeFault};
 pub use files::ServerFiles;
 use rustls::crypto::CryptoProvider;
@@ -98,6 +98,9 @@ pub enum TlsError {
         /// rustls' words.
         cause: String,
     },
+    /// A new certificate that is not valid at present would replace one that is.
+    #[error("the new server certificate {0}")]
+    OutOfDate(CertificateFault),
     /// The name to look for in the server's certificate is none.
     #[error("{0:?} is neither a DNS name nor an IP address")]
     BadServerName(String),
@@ -120,6 +123,7 @@ impl TlsError {
                 "give the certificate of the authority that signed the peer's, or that very certificate"
             }
             Self::BadPair { .. } => "give the key the certificate was issued for; a rotation must replace both",
+            Self::OutOfDate(_) => "issue one that is valid now, and look at this machine's clock",
             Self::BadServerName(_) => "give the name in the server's certificate",
             Self::NoSystemRoots(_) => "install the system's ca-certificates, or name an authority in the configuration",
             Self::Refused(_) => "see the cause",

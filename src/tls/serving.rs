@@ -2,9 +2,13 @@
 //!
 //! The files are compared by what they hold: a mounted Secret is swapped by moving a symlink, which no watch on the
 //! files themselves reports. They are not written at one moment, so a certificate may be read with the key of another;
-//! such a pair is rejected as any broken one is, the good one stays, and the next look finds both.
+//! such a pair is rejected as any broken one is, the good one stays, and the next look finds both. A certificate that is
+//! not valid at present is rejected for as long as the one in force is.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::SystemTime,
+};
 
 use arc_swap::ArcSwap;
 use rustls::{ServerConfig, server::danger::ClientCertVerifier};
@@ -12,7 +16,7 @@ use rustls_pki_types::UnixTime;
 
 use super::{
     ALPN_H2, ClientChain, TlsError, clients,
-    expiry::Expiry,
+    expiry::{CertificateFault, Expiry},
     files::{Material, ServerFiles},
     server::{self, Clients},
     x509,
@@ -35,6 +39,8 @@ struct InForce {
     material: Material,
     /// Counts the readings that were put in force.
     number: u64,
+    /// Begin and end of the server certificate's validity, where they can be read.
+    validity: Option<(SystemTime, SystemTime)>,
     /// Verifier of clients' certificates, where they are asked for.
     clients: Option<Arc<dyn ClientCertVerifier>>,
     front: Arc<ServerConfig>,
@@ -89,14 +95,24 @@ impl ServerTls {
         self.now.load().number
     }
 
-    /// Reads the files once more and, where they hold something new that is sound, puts that in force. Blocks.
-    pub fn look(&self) -> FileCheck {
+    /// Fault of the server certificate in force at that time: no client that verifies it gets in.
+    pub fn certificate_fault(&self, at: SystemTime) -> Option<CertificateFault> {
+        self.now.load().certificate_fault(at)
+    }
+
+    /// Reads the files once more and, where they hold something new that is sound at that time, puts that in force.
+    /// Blocks.
+    pub fn look(&self, at: SystemTime) -> FileCheck {
         let made = self.files.read().and_then(|material| {
             let now = self.now.load();
             if material == now.material {
                 return Ok(None);
             }
-            InForce::new(material, now.number + 1, &self.files).map(Some)
+            let next = InForce::new(material, now.number + 1, &self.files)?;
+            match next.certificate_fault(at) {
+                Some(fault) if now.certificate_fault(at).is_none() => Err(TlsError::OutOfDate(fault)),
+                _ => Ok(Some(next)),
+            }
         });
         let mut rejected = self.rejected.lock().unwrap_or_else(PoisonError::into_inner);
         match made {
@@ -134,6 +150,11 @@ impl InForce {
         let admin = server::config(chain, key, None, files.oldest, &[ALPN_HTTP1])?;
         let verifier = |Clients { ca_pem, names, optional }| clients::verifier(ca_pem, names, optional);
         let clients = clients.map(verifier).transpose()?;
-        Ok(Self { material, number, clients, front, admin })
+        let validity = x509::validity(chain);
+        Ok(Self { material, number, validity, clients, front, admin })
+    }
+
+    fn certificate_fault(&self, at: SystemTime) -> Option<CertificateFault> {
+        CertificateFault::at(at, self.validity?)
     }
 }

@@ -36,7 +36,7 @@ use tokio::{
 
 use self::{
     agenda::{Agenda, Due},
-    follow::follow,
+    follow::MarkedObjects,
     lead::{Leadership, RENEW, WORKS_WITHIN},
     turn::{Ended, Engine, Turn},
 };
@@ -52,8 +52,8 @@ const EVERY: Duration = Duration::from_secs(1);
 const NAMELESS: Duration = Duration::from_secs(10);
 /// Interval between warnings of what cannot be written.
 const QUIET: Duration = Duration::from_secs(60);
-/// News that wait to be taken.
-const NEWS: usize = 1024;
+/// News that wait to be taken. Each may hold some hundred KiB.
+const NEWS: usize = 16;
 /// Longest wait for the apiserver at the end.
 const LEAVES_WITHIN: Duration = Duration::from_millis(500);
 
@@ -196,7 +196,7 @@ impl LabelledObjects {
                     // A resource that is configured no longer is followed on: its objects must not stay hidden.
                     for name in self.configured() {
                         followed.entry(name.clone()).or_insert_with(|| {
-                            following.spawn(follow(latest.clone(), name, to.clone()))
+                            following.spawn(MarkedObjects::new(latest.clone(), name, to.clone()).run())
                         });
                     }
                     agenda.look(&self.engine.current, turn::now()).await;

@@ -1,38 +1,26 @@
-//! NamespaceWatcher: the cluster's namespaces, one list, then its changes; a new list when those cannot be had.
+//! NamespaceWatcher: the labels of the cluster's namespaces, by a list and its changes
+//! ([`follow`](crate::kube::follow())), or, of one namespace, by asking for it alone.
 //!
-//! | what happens | what we do |
-//! | --- | --- |
-//! | the apiserver ends the watch, as it does after [`WATCH`] | watch on from the last revision |
-//! | the revision is forgotten (410), the machine has slept, or [`RELIST`] has passed | list anew, and replace everything |
-//! | the apiserver cannot be reached, says no, or says nonsense | log it once, wait a little longer each time, list anew |
-//!
-//! Meanwhile what is known stays and grows old; requests that need it are refused once it is too old
-//! ([`crate::live::namespaces::TOO_OLD_AFTER`]).
+//! While they cannot be followed, what is known stays and grows old. Once it is too old
+//! ([`TOO_OLD_AFTER`](crate::live::namespaces::TOO_OLD_AFTER)), requests ask for their namespace alone.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-use serde_json::Value;
-use tokio::{sync::mpsc, time::sleep};
+use serde::Deserialize;
+use tokio::sync::mpsc;
 
-use super::discovery::follow;
+use super::discovery;
 use crate::{
-    clock::{Backoff, Moment, slept},
-    kube::{KubeClient, KubeError, Watch, WatchedChange},
+    kube::{FollowEvent, FollowHandler, FollowTarget, KubeClient, KubeError, follow},
     live::{Discovery, Namespaces, namespaces::NamespaceQuestion},
     model::Labels,
+    telemetry::UnreadableObjects,
 };
 
 const PATH: &str = "/api/v1/namespaces";
-/// Requested duration of one watch: when an apiserver is gone without a word, there is time to find that out, to wait
-/// in vain for one more answer, and to ask again before the known labels are too old.
-const WATCH: Duration = Duration::from_secs(30);
-/// Everything is listed anew so often, whatever the watch says.
-const RELIST: Duration = Duration::from_secs(600);
-/// Pauses after failures: the first, and the longest.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
 
 /// Failure of a lookup as the requester may read it. The whole one names the apiserver's address and our own account, and
 /// is logged, at most once in so long.
@@ -46,6 +34,18 @@ pub struct NamespaceWatcher {
     namespaces: Arc<Namespaces>,
     discovery: Arc<Discovery>,
     questions: mpsc::Receiver<NamespaceQuestion>,
+}
+
+/// A Namespace, as far as it is needed.
+#[derive(Debug, Deserialize)]
+struct NamespaceObject {
+    metadata: NamespaceMetadata,
+}
+
+#[derive(Debug, Deserialize)]
+struct NamespaceMetadata {
+    name: Box<str>,
+    labels: Option<Labels>,
 }
 
 impl NamespaceWatcher {
@@ -67,101 +67,67 @@ impl NamespaceWatcher {
 
     /// Follows them until dropped. Answers questions about unknown ones beside it.
     pub async fn run(self) {
-        tokio::join!(
-            keep(&self.client, &self.namespaces),
-            answer(&self.client, self.questions),
-            follow(Arc::clone(&self.discovery), self.client.clone())
-        );
+        let Self { client, namespaces, discovery, questions } = self;
+        let mut labels = LabelFollower { client: client.clone(), namespaces, listed: Vec::new() };
+        tokio::join!(follow(&mut labels), answer(&client, questions), discovery::follow(discovery, client.clone()));
     }
 }
 
-/// Takes up one whole list; its revision.
-async fn list(client: &KubeClient, namespaces: &Namespaces) -> Result<String, KubeError> {
-    let began = Moment::now(slept);
-    let list = client.list(PATH).await?;
-    namespaces.replace(list.items.iter().filter_map(labelled));
-    namespaces.stamp_at(began);
-    Ok(list.revision)
+/// Keeps the labels current.
+struct LabelFollower {
+    client: KubeClient,
+    namespaces: Arc<Namespaces>,
+    /// Namespaces of a list that has not ended.
+    listed: Vec<(Box<str>, Labels)>,
 }
 
-async fn keep(client: &KubeClient, namespaces: &Namespaces) {
-    let (mut backoff, mut logged) = (Backoff::new(PAUSES.0, PAUSES.1), None);
-    loop {
-        let began = Instant::now();
-        let ended = match list(client, namespaces).await {
-            Ok(revision) => watch(client, namespaces, revision, &mut logged).await,
-            Err(failure) => Err(failure),
-        };
-        if ended.is_ok() || began.elapsed() > PAUSES.1 {
-            backoff.reset();
-        }
-        if let Err(failure) = ended
-            && logged.as_ref() != Some(&failure)
-        {
-            tracing::warn!(%failure, fix = failure.fix(), "cannot watch namespaces; their labels are getting old");
-            logged = Some(failure);
-        }
-        sleep(backoff.pause()).await;
+impl FollowHandler for LabelFollower {
+    type Object = NamespaceObject;
+    const METADATA_ONLY: bool = true;
+    const RELIST: Duration = Duration::from_secs(600);
+    const LOST: &'static str = "cannot watch namespaces; their labels are getting old";
+    const FOUND: &'static str = "watching namespaces again";
+    const UNREADABLE: UnreadableObjects = UnreadableObjects::Namespaces;
+
+    async fn target(&mut self) -> Result<Option<FollowTarget>, KubeError> {
+        let (client, path, selector) = (self.client.clone(), PATH.to_owned(), String::new());
+        Ok(Some(FollowTarget { client, path, selector }))
     }
-}
 
-/// Takes up changes from `revision` on, until everything has to be listed anew; an error where that is not ordinary.
-async fn watch(
-    client: &KubeClient,
-    namespaces: &Namespaces,
-    mut revision: String,
-    logged: &mut Option<KubeError>,
-) -> Result<(), KubeError> {
-    let listed = Instant::now();
-    while listed.elapsed() < RELIST {
-        let mut changes: Watch = match client.watch(PATH, &revision, WATCH).await {
-            Ok(changes) => changes,
-            Err(KubeError::Refused { code: 410, .. }) => return Ok(()),
-            Err(failure) => return Err(failure),
-        };
-        if logged.take().is_some() {
-            tracing::info!("watching namespaces again");
-        }
-        let opened = Moment::now(slept);
-        namespaces.stamp_at(opened);
-        loop {
-            // An apiserver that is gone without a word must not be waited for: what it was asked for, and a little.
-            let Ok(change) = tokio::time::timeout(WATCH + PAUSES.1, changes.next()).await else { break };
-            // An event after the machine has slept may have been sent before it did.
-            if slept() > opened.slept + PAUSES.0 {
-                return Ok(());
+    async fn take(&mut self, event: FollowEvent<NamespaceObject>) -> Result<(), KubeError> {
+        match event {
+            FollowEvent::Listing => self.listed.clear(),
+            FollowEvent::Listed { objects, .. } => self.listed.extend(objects.into_iter().map(NamespaceObject::named)),
+            FollowEvent::ListEnd(began) => {
+                self.namespaces.replace(std::mem::take(&mut self.listed));
+                self.namespaces.stamp_at(began);
             }
-            let object = match change {
-                Ok(Some(WatchedChange::Changed(object))) => {
-                    if let Some((name, labels)) = labelled(&object) {
-                        namespaces.set(&name, labels);
-                    }
-                    object
-                }
-                Ok(Some(WatchedChange::Gone(object))) => {
-                    if let Some((name, _)) = labelled(&object) {
-                        namespaces.remove(&name);
-                    }
-                    object
-                }
-                Ok(Some(WatchedChange::Bookmark(at))) => {
-                    revision = at;
-                    namespaces.stamp(Instant::now());
-                    continue;
-                }
-                Ok(Some(WatchedChange::Expired)) => return Ok(()),
-                Ok(None) => break,
-                Err(failure) => return Err(failure),
-            };
-            if let Some(at) = object.pointer("/metadata/resourceVersion").and_then(Value::as_str) {
-                at.clone_into(&mut revision);
+            FollowEvent::Changed(object) => {
+                let (name, labels) = object.named();
+                self.namespaces.set(&name, labels);
             }
-            namespaces.stamp(Instant::now());
+            FollowEvent::Gone(object) => self.namespaces.remove(&object.metadata.name),
+            // From now on it is asked about.
+            FollowEvent::Unreadable(identity) => self.namespaces.remove(&identity.name),
+            FollowEvent::Current(at) => self.namespaces.stamp_at(at),
         }
-        // An apiserver that hangs up at once must not be called without pause.
-        sleep(PAUSES.0.saturating_sub(opened.instant.elapsed())).await;
+        Ok(())
     }
-    Ok(())
+}
+
+impl NamespaceObject {
+    fn named(self) -> (Box<str>, Labels) {
+        (self.metadata.name, self.metadata.labels.unwrap_or_default())
+    }
+}
+
+/// Labels of the namespace, as the apiserver gives them now; `None` where there is no such namespace.
+///
+/// # Errors
+/// [`KubeError`] of a request.
+pub(super) async fn labels_of(client: &KubeClient, namespace: &str) -> Result<Option<Labels>, KubeError> {
+    let found = client.find_metadata_as::<NamespaceObject>(PATH, namespace).await?;
+    Ok(found.map(|object| object.named().1))
 }
 
 /// Each question is one request of its own: none waits behind another.
@@ -171,15 +137,14 @@ async fn answer(client: &KubeClient, mut questions: mpsc::Receiver<NamespaceQues
         let (client, logged) = (client.clone(), Arc::clone(&logged));
         tokio::spawn(async move {
             let found = tokio::select! {
-                found = client.find(PATH, &namespace) => found,
+                found = labels_of(&client, &namespace) => found,
                 // The caller has run out of time, and an apiserver that is slow is not asked for nothing.
                 () = answer.closed() => return,
             };
             if let Err(failure) = &found {
                 log(failure, &mut logged.lock().unwrap_or_else(PoisonError::into_inner));
             }
-            let found = found.map(|object| Some(labelled(&object?)?.1)).map_err(|_| NOT_FOUND_OUT.to_owned());
-            let _ = answer.send(found);
+            let _ = answer.send(found.map_err(|_| NOT_FOUND_OUT.to_owned()));
         });
     }
 }
@@ -187,15 +152,7 @@ async fn answer(client: &KubeClient, mut questions: mpsc::Receiver<NamespaceQues
 fn log(failure: &KubeError, logged: &mut Option<Instant>) {
     if logged.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
         *logged = Some(Instant::now());
-        tracing::warn!(%failure, fix = failure.fix(), "cannot look up a namespace; requests that need its labels are refused");
+        let fix = failure.fix();
+        tracing::warn!(%failure, fix, "cannot look up a namespace; the failure policies of hooks that select by its labels decide");
     }
-}
-
-/// The name and the labels of a Namespace; `None` where it has no name, which no apiserver sends.
-fn labelled(namespace: &Value) -> Option<(Box<str>, Labels)> {
-    let metadata = namespace.get("metadata")?;
-    let name = metadata.get("name")?.as_str()?;
-    let labels = metadata.get("labels").and_then(Value::as_object);
-    let pairs = labels.into_iter().flatten().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)));
-    Some((name.into(), pairs.collect()))
 }

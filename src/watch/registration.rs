@@ -4,7 +4,7 @@
 use std::{
     collections::BTreeSet,
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -16,7 +16,7 @@ use tokio::{
 
 use crate::{
     kube::{KubeAccess, KubeError, ReloadingClient},
-    live::Current,
+    live::{Current, RegistrationState},
     model::HookType,
     snapshot::{
         Snapshot,
@@ -43,37 +43,19 @@ type Found = (HookType, Option<Value>);
 const EVERY: Duration = Duration::from_secs(30);
 /// Timeout of one look.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Age above which a finding is not known any more.
-const TOO_OLD_AFTER: Duration = Duration::from_secs(5 * 60);
-
-/// Number of hooks that are not covered, for readers.
-#[derive(Debug, Default)]
-pub struct Drift(Mutex<Option<(usize, Instant)>>);
-
-impl Drift {
-    /// Hooks of which something is not sent; `None` where that is not known.
-    pub fn uncovered(&self, now: Instant) -> Option<usize> {
-        let (hooks, at) = (*self.0.lock().unwrap_or_else(PoisonError::into_inner))?;
-        (now.saturating_duration_since(at) < TOO_OLD_AFTER).then_some(hooks)
-    }
-
-    fn set(&self, hooks: usize) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((hooks, Instant::now()));
-    }
-}
-
 /// Follows one registration by its name.
 #[derive(Debug)]
 pub struct RegistrationWatch {
     connection: ReloadingClient,
     name: Arc<str>,
     current: Arc<Current>,
-    drift: Arc<Drift>,
     every: Duration,
     /// The states of the registration and of the configuration that were compared last.
     compared: Option<(String, String)>,
     /// Hooks last logged as not covered.
-    logged: BTreeSet<String>,
+    logged: Arc<BTreeSet<String>>,
+    /// Time of the last comparison.
+    at: Option<Instant>,
     /// Failure to read it, as logged.
     failed: Option<String>,
 }
@@ -88,10 +70,10 @@ impl RegistrationWatch {
             connection: ReloadingClient::new(access).await?,
             name: name.into(),
             current,
-            drift: Arc::default(),
             every: EVERY,
             compared: None,
-            logged: BTreeSet::new(),
+            logged: Arc::default(),
+            at: None,
             failed: None,
         })
     }
@@ -100,11 +82,6 @@ impl RegistrationWatch {
     #[must_use]
     pub fn every(self, every: Duration) -> Self {
         Self { every, ..self }
-    }
-
-    /// Drift that it finds.
-    pub fn drift(&self) -> Arc<Drift> {
-        Arc::clone(&self.drift)
     }
 
     /// Follows it until dropped.
@@ -119,6 +96,11 @@ impl RegistrationWatch {
                 Err(_) => Err(format!("no answer from {}", self.connection.server())),
             };
             self.report_read(read.err());
+            self.current.set_registration(RegistrationState {
+                name: Arc::clone(&self.name),
+                compared: self.at.map(|at| (Arc::clone(&self.logged), at)),
+                failure: self.failed.clone(),
+            });
             sleep(self.every).await;
         }
     }
@@ -149,7 +131,7 @@ impl RegistrationWatch {
         let versions = found.iter().map(version).collect::<Vec<_>>().join(" ");
         let state = Some((versions, generation.digest.clone()));
         if found.iter().all(|(_, object)| object.is_some()) && state == self.compared {
-            self.drift.set(self.logged.len());
+            self.at = Some(Instant::now());
             return Ok(());
         }
         let snapshot = Arc::clone(&generation.snapshot);
@@ -157,7 +139,7 @@ impl RegistrationWatch {
         // Many hooks and many rules take a while.
         let found = spawn_blocking(move || uncovered(found, &snapshot)).await;
         let uncovered = found.map_err(|error| format!("comparing failed: {error}; report this bug"))??;
-        self.drift.set(uncovered.len());
+        self.at = Some(Instant::now());
         self.report(uncovered);
         self.compared = state;
         Ok(())
@@ -166,7 +148,7 @@ impl RegistrationWatch {
     /// One line a change.
     fn report(&mut self, uncovered: BTreeSet<String>) {
         const SOME: usize = 5;
-        if uncovered == self.logged {
+        if uncovered == *self.logged {
             return;
         }
         let (registration, hooks) = (&*self.name, uncovered.len());
@@ -183,7 +165,7 @@ impl RegistrationWatch {
                 );
             }
         }
-        self.logged = uncovered;
+        self.logged = Arc::new(uncovered);
     }
 
     fn report_read(&mut self, failed: Option<String>) {
@@ -295,14 +277,5 @@ mod tests {
         let expected = of.map(|shown| format!("initializers of {shown}: there is no such registration"));
         assert_eq!(lines(HookType::Mutating), expected);
         assert_eq!(lines(HookType::Validating), [""; 0]);
-    }
-
-    #[test]
-    fn what_was_found_too_long_ago_is_not_known() {
-        let (drift, now) = (Drift::default(), Instant::now());
-        assert_eq!(drift.uncovered(now), None);
-        drift.set(2);
-        assert_eq!(drift.uncovered(now), Some(2));
-        assert_eq!(drift.uncovered(now + TOO_OLD_AFTER * 2), None);
     }
 }

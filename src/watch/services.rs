@@ -1,12 +1,8 @@
-//! ServiceWatcher: endpoints of the Services that hooks are named by: one list of their EndpointSlices, then its changes.
+//! ServiceWatcher: endpoints of the Services that hooks are named by: one list of their EndpointSlices, then its changes
+//! ([`follow`](crate::kube::follow())); a new list where other hooks are in force.
 //!
-//! | what happens | what we do |
-//! | --- | --- |
-//! | the apiserver ends the watch, as it does after [`WATCH`] | watch on from the last revision |
-//! | other hooks are in force, the revision is forgotten (410), or [`RELIST`] has passed | list anew |
-//! | the apiserver cannot be reached, says no, or says nonsense | log it once, wait a little longer each time, list anew |
-//!
-//! Meanwhile what is known stays in use, until it is too old ([`TOO_OLD_AFTER`](crate::hooks::services::TOO_OLD_AFTER)).
+//! While they cannot be followed, what is known stays in use, until it is too old
+//! ([`TOO_OLD_AFTER`](crate::hooks::services::TOO_OLD_AFTER)).
 
 mod slices;
 
@@ -16,16 +12,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use serde_json::Value;
-use tokio::time::{sleep, timeout};
-
-use self::slices::{Service, Slices};
+use self::slices::{EndpointSlice, Service, Slices};
 use crate::{
-    clock::{Backoff, Moment, slept},
+    clock::{Moment, slept},
     hooks::ServiceAddresses,
-    kube::{KubeAccess, KubeClient, KubeError, ReloadingClient, WatchedChange},
+    kube::{FollowEvent, FollowHandler, FollowTarget, KubeAccess, KubeClient, KubeError, ReloadingClient, follow},
     live::Current,
     model::hook::Address,
+    telemetry::UnreadableObjects,
 };
 
 const SLICES: &str = "/apis/discovery.k8s.io/v1/endpointslices";
@@ -33,25 +27,25 @@ const SLICES: &str = "/apis/discovery.k8s.io/v1/endpointslices";
 const LABEL: &str = "kubernetes.io/service-name";
 /// The most Services that are followed, all in one query; names of others are looked up.
 const MOST_SERVICES: usize = 200;
-/// Requested length of one watch, as that of namespaces.
-const WATCH: Duration = Duration::from_secs(30);
-/// Interval of whole lists, the Services' ports included.
-const RELIST: Duration = Duration::from_secs(300);
-/// Pauses after failures: the first, and the longest.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
-/// Interval of looks at the hooks in force.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Shortest interval of reading a Service's ports anew, once its slices have changed or do not fit them.
 const PORTS_EVERY: Duration = Duration::from_secs(5);
 
 /// Services of one cluster, about to be followed.
 #[derive(Debug)]
-pub struct ServiceWatcher {
+pub struct ServiceWatcher(SliceFollower);
+
+/// Keeps the addresses current.
+#[derive(Debug)]
+struct SliceFollower {
     connection: ReloadingClient,
     current: Arc<Current>,
     addresses: Arc<ServiceAddresses>,
-    /// The last reported failure.
-    logged: Option<KubeError>,
+    /// Their slices, as far as they are known.
+    slices: Slices,
+    /// Client of the list under way, for the ports of Services.
+    client: Option<KubeClient>,
+    /// Number of the generation whose hooks they are of.
+    generation: u64,
     /// True once too many Services were reported.
     too_many: bool,
 }
@@ -63,42 +57,23 @@ impl ServiceWatcher {
     /// Address or credentials that cannot be read.
     pub async fn new(access: KubeAccess, current: Arc<Current>) -> Result<Self, KubeError> {
         let addresses = ServiceAddresses::new(Instant::now());
-        Ok(Self { connection: ReloadingClient::new(access).await?, current, addresses, logged: None, too_many: false })
+        let connection = ReloadingClient::new(access).await?;
+        let (slices, client, generation) = (Slices::default(), None, 0);
+        Ok(Self(SliceFollower { connection, current, addresses, slices, client, generation, too_many: false }))
     }
 
     /// Known addresses, for dials.
     pub fn addresses(&self) -> Arc<ServiceAddresses> {
-        Arc::clone(&self.addresses)
+        Arc::clone(&self.0.addresses)
     }
 
     /// Follows them until dropped.
     pub async fn run(mut self) {
-        let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
-        loop {
-            let wanted = self.wanted();
-            self.addresses.set_named(!wanted.is_empty(), Moment::now(slept));
-            if wanted.is_empty() {
-                self.addresses.replace(Default::default());
-                sleep(LOOK_EVERY).await;
-                continue;
-            }
-            let began = Instant::now();
-            let ended = self.follow(&wanted).await;
-            if ended.is_ok() || began.elapsed() > PAUSES.1 {
-                backoff.reset();
-            }
-            if let Err(failure) = ended {
-                self.connection.failed(&failure);
-                if self.logged.as_ref() != Some(&failure) {
-                    let fix = failure.fix();
-                    tracing::warn!(%failure, fix, "cannot watch EndpointSlices; what is known of them is getting old");
-                    self.logged = Some(failure);
-                }
-            }
-            sleep(backoff.pause()).await;
-        }
+        follow(&mut self.0).await;
     }
+}
 
+impl SliceFollower {
     /// The Services that hooks in force name, in order, as far as they are followed.
     fn wanted(&mut self) -> BTreeSet<Service> {
         let generation = self.current.load();
@@ -124,84 +99,82 @@ impl ServiceWatcher {
         wanted
     }
 
-    /// Lists these and takes up their changes, until everything has to be listed anew; an error where that is not ordinary.
-    async fn follow(&mut self, wanted: &BTreeSet<Service>) -> Result<(), KubeError> {
-        let names: BTreeSet<_> = wanted.iter().map(|service| &*service.name).collect();
-        let selector = format!("{LABEL} in ({})", names.into_iter().collect::<Vec<_>>().join(","));
-        let (listed, generation) = (Instant::now(), self.current.load().number);
-        let began = Moment::now(slept);
-        let client = self.connection.client().await?;
-        let list = client.list_labelled(SLICES, &selector).await?;
-        let mut slices = Slices::of(wanted.clone(), &list.items);
-        for service in wanted {
-            slices.set_ports(service, client.find(&service.path(), &service.name).await?.as_ref());
-        }
-        self.addresses.replace(slices.addresses());
-        self.addresses.stamp(began);
-        let mut revision = list.revision;
-        while listed.elapsed() < RELIST {
-            let mut changes = match client.watch_labelled(SLICES, &selector, &revision, WATCH).await {
-                Ok(changes) => changes,
-                Err(KubeError::Refused { code: 410, .. }) => return Ok(()),
-                Err(failure) => return Err(failure),
-            };
-            if self.logged.take().is_some() {
-                tracing::info!("watching EndpointSlices again");
-            }
-            let opened = Moment::now(slept);
-            self.addresses.stamp(opened);
-            loop {
-                if self.current.load().number != generation && self.wanted() != *wanted {
-                    return Ok(());
-                }
-                // An apiserver that is gone without a word must not be waited for.
-                if opened.instant.elapsed() > WATCH + PAUSES.1 {
-                    break;
-                }
-                // An event after the machine has slept may have been sent before it did.
-                if slept() > opened.slept + PAUSES.0 {
-                    return Ok(());
-                }
-                let Ok(change) = timeout(LOOK_EVERY, changes.next()).await else {
-                    if reread_ports(&client, &mut slices).await? {
-                        self.addresses.replace(slices.addresses());
-                    }
-                    continue;
-                };
-                let object = match change? {
-                    Some(WatchedChange::Changed(object)) => {
-                        slices.set(&object);
-                        object
-                    }
-                    Some(WatchedChange::Gone(object)) => {
-                        slices.remove(&object);
-                        object
-                    }
-                    Some(WatchedChange::Bookmark(at)) => {
-                        revision = at;
-                        self.addresses.stamp(Moment::now(slept));
-                        continue;
-                    }
-                    Some(WatchedChange::Expired) => return Ok(()),
-                    None => break,
-                };
-                reread_ports(&client, &mut slices).await?;
-                self.addresses.replace(slices.addresses());
-                if let Some(at) = object.pointer("/metadata/resourceVersion").and_then(Value::as_str) {
-                    at.clone_into(&mut revision);
-                }
-                self.addresses.stamp(Moment::now(slept));
-            }
-            // An apiserver that hangs up at once must not be called without pause.
-            sleep(PAUSES.0.saturating_sub(opened.instant.elapsed())).await;
-        }
+    /// Reads the ports of one Service again, where that is due. One at a time: changes wait meanwhile.
+    async fn reread_ports(&mut self) -> Result<bool, KubeError> {
+        let Some(service) = self.slices.due(PORTS_EVERY) else { return Ok(false) };
+        self.read_ports(&service).await?;
+        Ok(true)
+    }
+
+    async fn read_ports(&mut self, service: &Service) -> Result<(), KubeError> {
+        let Some(client) = &self.client else { return Ok(()) };
+        self.slices.set_ports(service, client.find(&service.path(), &service.name).await?.as_ref());
         Ok(())
     }
 }
 
-/// Reads the ports of one Service again, where that is due. One at a time: changes wait meanwhile.
-async fn reread_ports(client: &KubeClient, slices: &mut Slices) -> Result<bool, KubeError> {
-    let Some(service) = slices.due(PORTS_EVERY) else { return Ok(false) };
-    slices.set_ports(&service, client.find(&service.path(), &service.name).await?.as_ref());
-    Ok(true)
+impl FollowHandler for SliceFollower {
+    type Object = EndpointSlice;
+    const METADATA_ONLY: bool = false;
+    /// The Services' ports included.
+    const RELIST: Duration = Duration::from_secs(300);
+    const LOST: &'static str = "cannot watch EndpointSlices; what is known of them is getting old";
+    const FOUND: &'static str = "watching EndpointSlices again";
+    const UNREADABLE: UnreadableObjects = UnreadableObjects::EndpointSlices;
+
+    async fn target(&mut self) -> Result<Option<FollowTarget>, KubeError> {
+        self.generation = self.current.load().number;
+        let wanted = self.wanted();
+        self.addresses.set_named(!wanted.is_empty(), Moment::now(slept));
+        if wanted.is_empty() {
+            self.addresses.replace(Default::default());
+            return Ok(None);
+        }
+        let names: BTreeSet<_> = wanted.iter().map(|service| &*service.name).collect();
+        let selector = format!("{LABEL} in ({})", names.into_iter().collect::<Vec<_>>().join(","));
+        self.slices = Slices::of(wanted);
+        let client = self.connection.client().await?;
+        self.client = Some(client.clone());
+        Ok(Some(FollowTarget { client, path: SLICES.to_owned(), selector }))
+    }
+
+    async fn take(&mut self, event: FollowEvent<EndpointSlice>) -> Result<(), KubeError> {
+        match event {
+            FollowEvent::Listing => self.slices = Slices::of(self.slices.wanted().clone()),
+            FollowEvent::Listed { objects, .. } => objects.iter().for_each(|slice| self.slices.set(slice)),
+            FollowEvent::ListEnd(began) => {
+                for service in self.slices.wanted().clone() {
+                    self.read_ports(&service).await?;
+                }
+                self.addresses.replace(self.slices.addresses());
+                self.addresses.stamp(began);
+            }
+            FollowEvent::Current(at) => self.addresses.stamp(at),
+            change => {
+                match change {
+                    FollowEvent::Changed(slice) => self.slices.set(&slice),
+                    FollowEvent::Gone(slice) => self.slices.remove(slice.metadata.key()),
+                    FollowEvent::Unreadable(identity) => self.slices.remove((identity.namespace, identity.name)),
+                    _ => {}
+                }
+                self.reread_ports().await?;
+                self.addresses.replace(self.slices.addresses());
+            }
+        }
+        Ok(())
+    }
+
+    async fn look(&mut self) -> Result<bool, KubeError> {
+        if self.current.load().number != self.generation && self.wanted() != *self.slices.wanted() {
+            return Ok(false);
+        }
+        if self.reread_ports().await? {
+            self.addresses.replace(self.slices.addresses());
+        }
+        Ok(true)
+    }
+
+    fn failed(&mut self, failure: &KubeError) {
+        self.connection.failed(failure);
+    }
 }

@@ -14,8 +14,8 @@ use super::{
 };
 use crate::model::Rope;
 
-/// A kind that shows objects as rows.
-const TABLE: &str = "Table";
+/// Group and kind that show objects as rows. Other groups have kinds of that name, too.
+const TABLE: (&str, &str) = ("meta.k8s.io", "Table");
 
 /// Label and annotation that are looked for, by their keys.
 #[derive(Clone, Copy, Debug)]
@@ -44,10 +44,17 @@ pub struct ObjectHead {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Object {
+    #[serde(default)]
+    api_version: String,
     #[serde(default)]
     kind: String,
     metadata: Option<Metadata>,
+}
+
+#[derive(Deserialize)]
+struct Table {
     rows: Option<Vec<Row>>,
 }
 
@@ -77,11 +84,14 @@ impl ObjectHead {
     /// the rows of a table may come without objects.
     pub fn of_json(text: &[u8], wanted: Wanted<'_>) -> Option<Self> {
         let object: Object = serde_json::from_slice(text).ok()?;
-        let metadata = match &*object.kind {
-            TABLE => object.rows?.into_iter().next()?.object?.metadata,
-            _ => object.metadata,
+        let metadata = match object.metadata.filter(|metadata| !metadata.uid.is_empty()) {
+            Some(own) => own,
+            None if is_table(&object.api_version, &object.kind) => {
+                let table: Table = serde_json::from_slice(text).ok()?;
+                table.rows?.into_iter().next()?.object?.metadata?
+            }
+            None => return None,
         };
-        let metadata = metadata?;
         let of = |map: Option<BTreeMap<String, String>>, key: &str| map.and_then(|mut map| map.remove(key));
         Self {
             name: metadata.name,
@@ -99,7 +109,7 @@ impl ObjectHead {
     pub fn of_protobuf(text: Bytes, wanted: Wanted<'_>) -> Option<Self> {
         let rope = Rope::new([text]);
         let unknown = Unknown::read(&rope).ok()?;
-        if unknown.kind == TABLE || !unknown.encoding.is_empty() {
+        if is_table(&unknown.api_version, &unknown.kind) || !unknown.encoding.is_empty() {
             return None;
         }
         let mut object = Walk::over(&rope, unknown.raw);
@@ -142,6 +152,10 @@ impl ObjectHead {
     }
 }
 
+fn is_table(api_version: &str, kind: &str) -> bool {
+    api_version.split_once('/').is_some_and(|(group, _)| (group, kind) == TABLE)
+}
+
 /// Value of a map's entry, where its key is this one.
 fn entry(mut entry: Walk<'_>, wanted: &str) -> Result<Option<String>, WalkError> {
     let (mut matches, mut found) = (false, String::new());
@@ -182,11 +196,15 @@ mod tests {
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"metadata": "x"}, "metadata": metadata});
         assert_eq!(read(&object.to_string()), Some(head()));
         let rows = json!([{"cells": ["a"], "object": object}]);
-        let table = json!({"kind": "Table", "metadata": {"resourceVersion": "9"}, "rows": rows});
+        const V1: &str = "meta.k8s.io/v1";
+        let metadata = json!({"resourceVersion": "9"});
+        let table = json!({"apiVersion": V1, "kind": "Table", "metadata": metadata, "rows": rows});
         assert_eq!(read(&table.to_string()), Some(head()));
         let none = [
-            json!({"kind": "Table", "rows": [{"cells": ["a"], "object": null}]}),
-            json!({"kind": "Table", "rows": []}),
+            json!({"apiVersion": V1, "kind": "Table", "rows": [{"cells": ["a"], "object": null}]}),
+            json!({"apiVersion": V1, "kind": "Table", "rows": []}),
+            json!({"apiVersion": "example.com/v1", "kind": "Table", "metadata": metadata, "rows": rows}),
+            json!({"kind": "Table", "rows": rows}),
             json!({"kind": "Status", "metadata": {}}),
             json!([]),
         ];
@@ -194,6 +212,28 @@ mod tests {
             assert_eq!(read(&text.to_string()), None, "{text}");
         }
         assert_eq!(read("{\"kind\": \"Con"), None, "what is cut off is no object");
+    }
+
+    #[test]
+    fn object_of_a_kind_named_table_is_its_own_head() {
+        let metadata = json!({"name": "a", "uid": "u", "resourceVersion": "7",
+            "labels": {"l.example/x": "id"}, "annotations": {"a.example/x": "{}"}});
+        let shown = json!([{"object": {"metadata": {"name": "b", "uid": "v", "resourceVersion": "8"}}}]);
+        for version in ["dynamodb.example.com/v1", "meta.k8s.io/v1", "v1", "example.meta.k8s.io/v1"] {
+            for rows in [json!(null), json!(5), json!([]), shown.clone()] {
+                let object = json!({"apiVersion": version, "kind": "Table", "metadata": metadata, "rows": rows});
+                assert_eq!(ObjectHead::of_json(object.to_string().as_bytes(), WANTED), Some(head()), "{object}");
+            }
+        }
+    }
+
+    #[test]
+    fn depth_of_what_is_not_read_does_not_count() {
+        let deep = format!("{}1{}", "{\"f:a\":".repeat(100_000), "}".repeat(100_000));
+        let metadata = "\"name\": \"a\", \"uid\": \"u\", \"resourceVersion\": \"7\"";
+        let object = format!("{{\"metadata\": {{\"managedFields\": [{deep}], {metadata}}}, \"spec\": {deep}}}");
+        let head = ObjectHead::of_json(object.as_bytes(), WANTED);
+        assert_eq!(head, Some(ObjectHead { label: None, annotation: None, ..self::head() }));
     }
 
     /// Field `number` with these bytes.
@@ -207,8 +247,8 @@ mod tests {
         [field(1, key.as_bytes()), field(2, value.as_bytes())].concat()
     }
 
-    fn enveloped(kind: &str, raw: &[u8]) -> Bytes {
-        let types = [field(1, b"v1"), field(2, kind.as_bytes())].concat();
+    fn enveloped(version: &str, kind: &str, raw: &[u8]) -> Bytes {
+        let types = [field(1, version.as_bytes()), field(2, kind.as_bytes())].concat();
         [&b"k8s\0"[..], &field(1, &types), &field(2, raw)].concat().into()
     }
 
@@ -226,11 +266,12 @@ mod tests {
         let metadata = metadata.concat();
         let raw = [field(1, &metadata), field(2, b"data")].concat();
         let read = |text| ObjectHead::of_protobuf(text, WANTED);
-        assert_eq!(read(enveloped("ConfigMap", &raw)), Some(head()));
+        assert_eq!(read(enveloped("v1", "ConfigMap", &raw)), Some(head()));
         let deleting = field(1, &[&metadata[..], &field(9, b"")].concat());
-        assert_eq!(read(enveloped("ConfigMap", &deleting)), Some(ObjectHead { deleting: true, ..head() }));
-        assert_eq!(read(enveloped("Table", &raw)), None);
-        assert_eq!(read(enveloped("ConfigMap", &raw[..9])), None, "what is cut off is no object");
+        assert_eq!(read(enveloped("v1", "ConfigMap", &deleting)), Some(ObjectHead { deleting: true, ..head() }));
+        assert_eq!(read(enveloped("meta.k8s.io/v1", "Table", &raw)), None);
+        assert_eq!(read(enveloped("example.com/v1", "Table", &raw)), Some(head()));
+        assert_eq!(read(enveloped("v1", "ConfigMap", &raw[..9])), None, "what is cut off is no object");
         assert_eq!(read(Bytes::from_static(b"{}")), None);
     }
 }

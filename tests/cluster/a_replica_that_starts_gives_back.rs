@@ -92,3 +92,23 @@ async fn what_the_apiserver_refuses_to_give_back_is_not_waited_for() {
     assert!(reads.given_back.try_recv().is_err());
     assert_eq!(conditions(&cluster), [2, 2]);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn release_without_a_live_replica_says_so_and_gives_back_at_once() {
+    let cluster = Cluster::start().await;
+    let (_, _, folder) = started(&cluster).await;
+    let renewed = "2026-01-01T00:00:00.000000Z";
+    let lease =
+        |name: &str| json!({"metadata": {"name": name}, "spec": {"holderIdentity": "a/1", "renewTime": renewed}});
+    cluster.has(LEASES, lease("gatepost-adopt"));
+    cluster.has(LEASES, lease("gatepost-adopt.0"));
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_gatepost"));
+    command.args(["release", "--all", "--kubeconfig"]).arg(folder.path().join("kubeconfig"));
+    // Not as long as the wait for a replica whose lease is fresh.
+    let output = command.args(["--timeout", "4s"]).output().await.unwrap();
+    let [stdout, stderr] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+    assert_eq!(output.status.code(), Some(0), "{stdout}{stderr}");
+    let said = "no replica with --adopt is alive: removing the condition from 2 webhooks\n\
+                given back; waiting 5s until every apiserver has heard of it\n";
+    assert_eq!((&*stderr, conditions(&cluster)), (said, vec![1, 1]));
+}

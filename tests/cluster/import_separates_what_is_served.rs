@@ -74,6 +74,9 @@ async fn one_object_that_cannot_be_served_stops_no_other_and_is_not_deleted() {
     );
     let (code, message, _) = import(&kubeconfig, &out, &["--force"]).await;
     assert_eq!(code, Some(0), "{message}");
+    let left =
+        "left out   mutating: of another kind than --kind names, and still called by the apiserver; see --kind all";
+    assert!(message.contains("1 MutatingWebhookConfiguration at revision") && message.contains(left), "{message}");
     assert!(named(&out).contains(&"validating-conditional.yaml".to_owned()), "{message}");
     assert!(message.contains("kubectl delete validatingwebhookconfigurations conditional\n"), "{message}");
 }

@@ -10,16 +10,17 @@ use std::{
 use crate::apiserver::{Apiserver, Asked, namespace};
 use crate::front::until;
 use crate::support::{
-    gate::{ask_within, document, gate, hook},
-    reviews::create_pod,
+    gate::{ask_within, caller, document, gate, hook},
+    reviews::{create_pod, message},
     scripted_hook::{Script, ScriptedHook},
 };
 use gatepost::{
-    admit::{Gate, Reasons},
+    admit::{Caller, Gate, Reasons, decide},
     live::{Namespaces, namespaces::TOO_OLD_AFTER},
-    model::Verdict,
+    model::{Phase, Rope, Verdict},
+    telemetry::UnreadableObjects,
     watch::NamespaceWatcher,
-    wire::pb::k8s::io::api::admission::v1::AdmissionRequest,
+    wire::{inbound::view, pb::k8s::io::api::admission::v1::AdmissionRequest},
 };
 use serde_json::json;
 
@@ -154,7 +155,12 @@ async fn a_refused_list_is_no_sign_of_life() {
 
 /// A gate whose only hook says no to what is in a namespace of team a, and asks the cluster which those are.
 async fn gate_of(namespaces: &Arc<Namespaces>, no: &ScriptedHook) -> Gate {
-    let team_a = hook("h.example.com", &no.url(), "namespaceSelector: {matchLabels: {team: a}}");
+    gate_by_policy(namespaces, no, "Fail").await
+}
+
+async fn gate_by_policy(namespaces: &Arc<Namespaces>, no: &ScriptedHook, policy: &str) -> Gate {
+    let more = format!("namespaceSelector: {{matchLabels: {{team: a}}}}\nfailurePolicy: {policy}");
+    let team_a = hook("h.example.com", &no.url(), &more);
     let gate = Arc::into_inner(gate(&document(&[team_a]), Reasons::First)).expect("nobody else has it");
     Gate { namespaces: Some(Arc::clone(namespaces)), ..gate }
 }
@@ -195,6 +201,46 @@ async fn an_unknown_namespace_is_asked_about_for_this_request() {
 }
 
 #[tokio::test]
+async fn labels_that_cannot_be_had_are_a_failure_of_each_hook_by_its_policy() {
+    let no = ScriptedHook::start(Script::Deny("seen")).await;
+    let (namespaces, questions) = Namespaces::new(Instant::now());
+    drop(questions);
+    let gate = gate_by_policy(&namespaces, &no, "Ignore").await;
+    let verdict = ask(&gate, "shop", LONG).await;
+    assert!(verdict.allowed(), "{:?}", verdict.refusal);
+    let failed_open = verdict.audit_annotations.iter().any(|(key, _)| key.contains("failed-open"));
+    assert!(failed_open, "{:?}", verdict.audit_annotations);
+    let gate = gate_by_policy(&namespaces, &no, "Fail").await;
+    refused_with(&ask(&gate, "shop", LONG).await, 500, "looking up namespace \"shop\"");
+}
+
+#[tokio::test]
+async fn labels_that_cannot_be_had_pass_over_initializers_that_may_be() {
+    let (namespaces, questions) = Namespaces::new(Instant::now());
+    drop(questions);
+    for (policy, code) in [("Ignore", None), ("Fail", Some(500))] {
+        let yaml = format!(
+            r"
+apiVersion: gatepost.dev/v1alpha1
+kind: AdmissionControlConfiguration
+metadata: {{name: test}}
+resourceInitializers:
+- resource: pods
+  initializers:
+  - {{name: a.example.com, failurePolicy: {policy}, builtIn: {{labels: {{a: b}}}}, namespaceSelector: {{matchLabels: {{team: a}}}}}}
+"
+        );
+        let gate = Arc::into_inner(gate(&yaml, Reasons::First)).expect("nobody else has it");
+        let gate = Gate { namespaces: Some(Arc::clone(&namespaces)), ..gate };
+        let review = view(Rope::new([message(create_pod("u", 0))])).expect("a review");
+        let verdict = decide(&gate, &review, &Caller { phase: Phase::Mutate, ..caller(LONG) }).await;
+        assert_eq!(verdict.refusal.as_ref().map(|refusal| refusal.code), code, "{policy}: {:?}", verdict.refusal);
+        let passed_over = verdict.warnings.iter().any(|warning| warning.contains("looking up namespace"));
+        assert_eq!(passed_over, policy == "Ignore", "{:?}", verdict.warnings);
+    }
+}
+
+#[tokio::test]
 async fn before_the_first_list_every_namespace_is_asked_about() {
     let no = ScriptedHook::start(Script::Deny("seen")).await;
     let apiserver = Apiserver::start(&[("shop", "a")]).await;
@@ -213,20 +259,83 @@ async fn an_apiserver_that_is_silent_costs_no_more_than_the_requests_time() {
     let gate = gate_of(&namespaces, &no).await;
     apiserver.falls_silent();
     let began = Instant::now();
-    refused_with(&ask(&gate, "new", Duration::from_millis(200)).await, 504, "did not complete");
+    refused_with(&ask(&gate, "new", Duration::from_millis(200)).await, 500, "the apiserver did not answer in time");
+    let lenient = gate_by_policy(&namespaces, &no, "Ignore").await;
+    assert!(ask(&lenient, "new", Duration::from_millis(200)).await.allowed());
     assert!(began.elapsed() < LONG, "{:?}", began.elapsed());
     refused_with(&ask(&gate, "shop", LONG).await, 400, "seen");
 }
 
 #[tokio::test]
-async fn what_is_too_old_is_not_decided_on() {
+async fn labels_that_are_too_old_are_asked_for_one_by_one() {
     let no = ScriptedHook::start(Script::Deny("seen")).await;
     let then = Instant::now().checked_sub(TOO_OLD_AFTER).expect("a machine that has been up for a while");
-    let (namespaces, _questions) = Namespaces::new(then);
+    let (namespaces, mut questions) = Namespaces::new(then);
     namespaces.replace([("shop".into(), [("team", "a")].into_iter().collect())]);
     namespaces.stamp(then);
+    tokio::spawn(async move {
+        while let Some(question) = questions.recv().await {
+            let _ = question.answer.send(Ok(Some([("team", "b")].into_iter().collect())));
+        }
+    });
     let gate = gate_of(&namespaces, &no).await;
-    refused_with(&ask(&gate, "shop", LONG).await, 500, "no news of namespaces from the apiserver for 90 s");
+    assert!(ask(&gate, "shop", LONG).await.allowed(), "it is of team b by now");
     namespaces.stamp(Instant::now());
     refused_with(&ask(&gate, "shop", LONG).await, 400, "seen");
+}
+
+#[tokio::test]
+async fn labels_are_known_however_large_namespaces_are() {
+    let apiserver = Apiserver::start(&[]).await;
+    for number in 0..300 {
+        apiserver.has(&format!("ns-{number}"), "a");
+    }
+    apiserver.has_annotations_of(250_000);
+    let namespaces = followed(&apiserver).await;
+    assert_eq!((namespaces.len(), apiserver.times(Asked::List)), (300, 3));
+    assert_eq!(team(&namespaces, "ns-299").as_deref(), Some("a"));
+}
+
+#[tokio::test]
+async fn a_page_that_breaks_off_is_asked_for_in_halves() {
+    let apiserver = Apiserver::start(&[]).await;
+    for number in 0..60 {
+        apiserver.has(&format!("ns-{number}"), "a");
+    }
+    apiserver.breaks_pages_over(25);
+    let namespaces = followed(&apiserver).await;
+    // Of 100 and of 50, which break off, and three of 25.
+    assert_eq!((namespaces.len(), apiserver.times(Asked::List)), (60, 5));
+    assert!(apiserver.last(Asked::List).contains("limit=25"), "{}", apiserver.last(Asked::List));
+}
+
+/// An object nested so deep.
+fn nested(depth: usize) -> serde_json::Value {
+    (0..depth).fold(json!({}), |inner, _| json!({"f:a": inner}))
+}
+
+#[tokio::test]
+async fn a_namespace_that_cannot_be_read_costs_only_itself() {
+    let unreadable =
+        |revision: &str| json!({"metadata": {"name": "odd", "labels": {"team": 7}, "resourceVersion": revision}});
+    let apiserver = Apiserver::start(&[("bank", "b"), ("shop", "a")]).await;
+    apiserver.has_object("odd", unreadable("1"));
+    let before = UnreadableObjects::Namespaces.counted();
+    let namespaces = followed(&apiserver).await;
+    assert_eq!((namespaces.len(), team(&namespaces, "shop").as_deref()), (2, Some("a")));
+    assert!(UnreadableObjects::Namespaces.counted() > before);
+
+    // Of one that was known nothing outdated is kept, and others are followed on.
+    apiserver.send_event("MODIFIED", namespace("odd", "c", 20));
+    team_is(&namespaces, "odd", Some("c")).await;
+    apiserver.send_event("MODIFIED", unreadable("21"));
+    team_is(&namespaces, "odd", None).await;
+    let mut deep = namespace("shop", "d", 22);
+    deep["metadata"]["managedFields"] = json!([{"fieldsV1": nested(120)}]);
+    apiserver.send_event("MODIFIED", deep);
+    team_is(&namespaces, "shop", Some("d")).await;
+    apiserver.ends();
+    until("it is watched on", || apiserver.times(Asked::Watch) == 2).await;
+    assert!(apiserver.last(Asked::Watch).ends_with("resourceVersion=22"), "{}", apiserver.last(Asked::Watch));
+    assert_eq!(apiserver.times(Asked::List), 1);
 }

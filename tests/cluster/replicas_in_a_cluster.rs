@@ -84,6 +84,7 @@ impl Trial {
             stopping: false,
             break_glass: Vec::new(),
             bypasses: Vec::new(),
+            faults: Vec::new(),
             bypasses_left_out: 0,
             rejected: None,
             from_last_good: None,

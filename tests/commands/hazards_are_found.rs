@@ -75,10 +75,11 @@ fn each_says_why_it_matters_and_what_to_do() {
     for case in cases() {
         let (report, _) = check(&case, &[]);
         for finding in report.split("\n\n").filter(|part| !found(part).is_empty()) {
-            let sentence = finding.lines().find(|line| line.starts_with("  hook")).expect("a sentence");
+            let begins = |line: &&str| line.starts_with("  hook") || line.starts_with("  initializer \"");
+            let sentence = finding.lines().find(begins).expect("a sentence");
             let gives = [", so ", ", which ", ", since ", ", and "].into_iter().any(|word| sentence.contains(word));
             assert!(gives, "{}: no reason: {finding}", case.display());
-            let advises = sentence.contains("; ") || report.contains("\nto repair hook ");
+            let advises = sentence.contains("; ") || report.contains("\nto repair ");
             assert!(advises, "{}: no advice: {finding}", case.display());
         }
     }
@@ -132,18 +133,20 @@ fn patches(report: &str) -> Vec<(String, Value)> {
         let patch = patch.split("\n\n").next().expect("lines");
         (place.to_owned(), serde_saphyr::from_str(patch).expect("YAML"))
     };
-    report.split("\nto repair hook ").skip(1).map(of_hook).collect()
+    report.split("\nto repair ").skip(1).map(of_hook).collect()
 }
 
-/// `[1].externalAdmissionHooks[0]` and `webhooks[0]`.
+/// `[1].externalAdmissionHooks[0]`, `webhooks[0]` and `resourceInitializers[0].initializers[1]`.
 fn entry<'a>(documents: &'a mut [Value], place: &str) -> &'a mut Value {
     let (document, place) = match place.strip_prefix('[') {
         Some(rest) => rest.split_once("].").expect("a document"),
         None => ("0", place),
     };
-    let (list, index) = place.trim_end_matches(']').split_once('[').expect("a list");
     let document = &mut documents[document.parse::<usize>().expect("a number")];
-    &mut document[list][index.parse::<usize>().expect("a number")]
+    place.split('.').fold(document, |at, step| {
+        let (list, index) = step.trim_end_matches(']').split_once('[').expect("a list");
+        &mut at[list][index.parse::<usize>().expect("a number")]
+    })
 }
 
 /// A JSON merge patch: RFC 7396.

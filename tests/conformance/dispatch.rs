@@ -85,7 +85,8 @@ enum Phase {
 #[serde(deny_unknown_fields)]
 struct Entry {
     name: String,
-    backend: String,
+    /// Missing or null where there is no client that could call one.
+    backend: Option<String>,
     client_config: ClientConfig,
     rules: String,
     namespace_selector: Value,
@@ -160,8 +161,10 @@ enum ErrorType {
 pub(crate) fn case(shared: &Value, case: &Value) -> Understood {
     let (shared, case): (Shared, Case) = (decoded(shared)?, decoded(case)?);
     for entry in &case.hooks {
-        if !shared.backends.contains_key(&entry.backend) {
-            return Err(format!("not understood: no backend {}", entry.backend));
+        match &entry.backend {
+            None if matches!(entry.client_config, ClientConfig::None) => {}
+            Some(name) if shared.backends.contains_key(name) => {}
+            other => return Err(format!("not understood: no backend {other:?}")),
         }
         if !shared.rules.contains_key(&entry.rules) {
             return Err(format!("not understood: no rules {}", entry.rules));
@@ -175,10 +178,10 @@ pub(crate) fn case(shared: &Value, case: &Value) -> Understood {
 async fn judge(shared: Shared, case: Case) -> Outcome {
     let (mut webhooks, mut instead, mut played) = (Vec::new(), Vec::new(), Vec::new());
     for (index, entry) in case.hooks.iter().enumerate() {
-        let backend = match entry.client_config {
-            ClientConfig::None => Played::Nowhere,
-            ClientConfig::Service | ClientConfig::Url => {
-                Played::start(&shared.backends[&entry.backend], &entry.admission_review_versions).await?
+        let backend = match (entry.client_config, &entry.backend) {
+            (ClientConfig::None, _) | (_, None) => Played::Nowhere,
+            (ClientConfig::Service | ClientConfig::Url, Some(name)) => {
+                Played::start(&shared.backends[name], &entry.admission_review_versions).await?
             }
         };
         webhooks.push(webhook(index, entry, &shared.rules[&entry.rules], &case.phase));
@@ -233,7 +236,11 @@ fn judge_verdict(verdict: &Verdict, case: &Case, object: Bytes) -> Outcome {
         equal("labels", &object["metadata"]["labels"], &json!(labels))?;
     }
     for (backend, marked) in expect.marked_for_reinvocation.iter().flatten() {
-        let place = case.hooks.iter().position(|entry| entry.backend == *backend).ok_or("not understood: backend")?;
+        let place = case
+            .hooks
+            .iter()
+            .position(|entry| entry.backend.as_ref() == Some(backend))
+            .ok_or("not understood: backend")?;
         let key = format!("mutation.webhook.admission.k8s.io/round_1_index_{place}");
         equal("asked again", again.iter().any(|(name, _)| **name == key), *marked)?;
     }
@@ -262,7 +269,9 @@ fn webhook(index: usize, entry: &Entry, rules: &[Value], phase: &Phase) -> Value
     let rules: Vec<&Value> = rules.iter().filter(|rule| !sees_nothing(rule)).collect();
     let client_config = match entry.client_config {
         // No configuration can leave it out; that there is no client is played.
-        ClientConfig::Url | ClientConfig::None => json!({"url": format!("https://127.0.0.1/{}", entry.backend)}),
+        ClientConfig::Url | ClientConfig::None => {
+            json!({"url": format!("https://127.0.0.1/{}", entry.backend.as_deref().unwrap_or("none"))})
+        }
         ClientConfig::Service => {
             json!({"service": {"namespace": "default", "name": "webhook-test", "path": "/hook"}})
         }

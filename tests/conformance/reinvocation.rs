@@ -47,13 +47,17 @@ struct Case {
     _in_tree_mutation_first: bool,
     #[serde(default)]
     in_tree_reacts_in_round_1: bool,
+    /// Does a plugin of the apiserver's own refuse what the hooks have made of the object?
+    #[serde(default)]
+    expect_error: bool,
 }
 
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
     backend: String,
-    policy: String,
+    /// Missing or null is the default.
+    policy: Option<String>,
     #[serde(default)]
     object_selector: Value,
 }
@@ -82,9 +86,13 @@ fn judge(backend: &str, object: &Value) -> Result<Value, String> {
         "setfalse" => json!([{"op": "replace", "path": "/metadata/labels/fight", "value": "false"}]),
         "setpriority" if object["spec"]["priorityClassName"] == "high-priority" => json!([]),
         "setpriority" => json!([{"op": "add", "path": "/spec/priorityClassName", "value": "high-priority"}]),
+        "setinvalidpriority" => json!([{"op": "add", "path": "/spec/priorityClassName", "value": NO_CLASS}]),
         other => return Err(format!("not understood: backend {other}")),
     })
 }
+
+/// A priority class that does not exist: the apiserver's own plugin, behind the hooks, refuses a Pod that names it.
+const NO_CLASS: &str = "invalid";
 
 fn answer(operations: &Value) -> Value {
     use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -129,6 +137,7 @@ async fn run(shared: Shared, case: Case) -> Outcome {
     let verdict = ask(&object).await?;
     equal("refusal", verdict.refusal.as_ref().map(|refusal| &refusal.message), None)?;
     object = patched(&object, &verdict)?;
+    equal("error", object["spec"]["priorityClassName"] == NO_CLASS, case.expect_error)?;
     let mut mutated = mutations(&verdict);
     if case.in_tree_reacts_in_round_1 {
         object["spec"]["priority"] = json!(1);

@@ -33,9 +33,9 @@ struct Case {
     expect_error: bool,
 }
 
-/// Path, `timeoutSeconds` and failure policy. The path ends with how long the hook takes.
+/// Path, `timeoutSeconds` and failure policy (null is the default). The path ends with how long the hook takes.
 #[derive(Deserialize)]
-struct Entry(String, u64, String);
+struct Entry(String, u64, Option<String>);
 
 impl Entry {
     fn delay(&self) -> Result<Duration, String> {

@@ -78,7 +78,16 @@ fn exposition() -> Exposition {
     metrics.initializer(&"i.example.com".into()).record(0, InitializerOutcome::Shed, Duration::ZERO);
     metrics.observe_attendance(|| {
         let (name, failure_policy) = ("i.example.com".into(), FailurePolicy::Fail);
-        vec![Attendance { name, failure_policy, instances: 1, holds: 1, oldest: None, unattended: None }]
+        vec![Attendance {
+            name,
+            failure_policy,
+            instances: 1,
+            holds: 1,
+            oldest: None,
+            unattended: None,
+            proven: true,
+            never_attached: false,
+        }]
     });
     metrics.adoption().set(Webhooks::default());
     metrics.set_ends(vec![("server".to_owned(), SystemTime::now())]);

@@ -7,11 +7,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use gatepost::{
     model::{
-        Dispatch, FailurePolicy, HookType, HttpForm, MatchPolicy, Protocol, Reinvocation, ReviewVersion, Transport,
+        Dispatch, FailurePolicy, HookType, HttpForm, MatchPolicy, OnProbeFailure, Protocol, Reinvocation,
+        ReviewVersion, Transport,
     },
     snapshot::{Snapshot, SourceFile, checked_webhook_configuration, load},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 fn loaded(files: &[(&str, &str)]) -> Result<Snapshot, Vec<String>> {
     let files: Vec<SourceFile> = files
@@ -264,4 +265,66 @@ fn annotations_say_how_mutating_webhooks_are_called() {
         matches!(&problems[..], [one] if one.contains("gatepost.dev/dispatch") && one.contains("Serial")),
         "{problems:?}"
     );
+    for kind in [MUTATING, validating] {
+        let on_probe_failure = |annotations: &str| {
+            let snapshot = loaded(&[("a.yaml", &written(kind, annotations))])?;
+            Ok::<_, Vec<String>>(snapshot.origin(0).expect("a hook").rollout.on_probe_failure)
+        };
+        assert_eq!(on_probe_failure(""), Ok(OnProbeFailure::Wait));
+        assert_eq!(on_probe_failure("gatepost.dev/on-probe-failure: Wait"), Ok(OnProbeFailure::Wait));
+        assert_eq!(on_probe_failure("gatepost.dev/on-probe-failure: Enforce"), Ok(OnProbeFailure::Enforce));
+        let problems = on_probe_failure("gatepost.dev/on-probe-failure: enforce").expect_err("one letter");
+        let names = |one: &str| one.contains("gatepost.dev/on-probe-failure") && one.contains("did you mean Enforce?");
+        assert!(matches!(&problems[..], [one] if names(one)), "{problems:?}");
+    }
+}
+
+/// An apiserver decodes null as a field that is not there: in a list, a map and a text alike.
+#[test]
+fn null_is_read_as_absent_in_every_field_that_may_be_left_out() {
+    let full = json!({"name": "a.b.c", "clientConfig": {"service": {"name": "s", "namespace": "n", "port": 1, "path": "/p"},
+            "caBundle": null, "url": null}, "admissionReviewVersions": ["v1"], "sideEffects": "None",
+        "rules": [{"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "scope": "*"}],
+        "failurePolicy": "Ignore", "matchPolicy": "Exact", "timeoutSeconds": 3, "reinvocationPolicy": "IfNeeded",
+        "namespaceSelector": {"matchLabels": {"a": "b"},
+            "matchExpressions": [{"key": "c", "operator": "Exists", "values": []}]},
+        "objectSelector": {"matchLabels": {"a": "b"}}, "matchConditions": [{"name": "d", "expression": "true"}]});
+    let optional = [
+        "/failurePolicy",
+        "/matchPolicy",
+        "/timeoutSeconds",
+        "/reinvocationPolicy",
+        "/rules",
+        "/rules/0/scope",
+        "/namespaceSelector",
+        "/namespaceSelector/matchLabels",
+        "/namespaceSelector/matchExpressions",
+        "/namespaceSelector/matchExpressions/0/values",
+        "/objectSelector",
+        "/matchConditions",
+        "/clientConfig/service/port",
+        "/clientConfig/service/path",
+    ];
+    let read = |webhooks: Value| {
+        let document = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": MUTATING,
+            "metadata": {"name": "m", "annotations": null, "labels": null}, "webhooks": webhooks});
+        let snapshot = loaded(&[("a.json", &document.to_string())]).unwrap_or_else(|problems| panic!("{problems:?}"));
+        snapshot.hooks.iter().map(|hook| format!("{hook:?}")).collect::<Vec<_>>()
+    };
+    for pointer in optional {
+        let (mut nulled, mut absent) = (full.clone(), full.clone());
+        let Some((parent, key)) = pointer.rsplit_once('/') else { continue };
+        *nulled.pointer_mut(pointer).expect("a field") = Value::Null;
+        absent.pointer_mut(parent).and_then(Value::as_object_mut).expect("a map").remove(key);
+        assert_eq!(read(json!([nulled])), read(json!([absent])), "{pointer}");
+    }
+    for kind in [MUTATING, "ValidatingWebhookConfiguration"] {
+        let written = format!("apiVersion: admissionregistration.k8s.io/v1\nkind: {kind}\nmetadata: {{name: m}}\n");
+        let cut = loaded(&[("a.yaml", &format!("{written}webhooks:\n"))]).expect_err("perhaps still being written");
+        assert!(cut.len() == 1 && cut[0].contains("webhooks: is empty, not a list"), "{cut:?}");
+        for webhooks in ["", "webhooks: null\n", "webhooks: ~\n", "webhooks: []\n", "webhooks:\n---\n"] {
+            let hooks = loaded(&[("a.yaml", &(written.clone() + webhooks))]).map(|snapshot| snapshot.hooks.len());
+            assert_eq!(hooks, Ok(0), "{kind} {webhooks:?}");
+        }
+    }
 }

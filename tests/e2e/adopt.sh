@@ -275,7 +275,12 @@ exempt() {
   prints "adopt: but for these" "TokenReview authentication.k8s.io/tokenreviews'" kubectl get validatingwebhookconfiguration adopt-exempt -o yaml
   echo '{apiVersion: authentication.k8s.io/v1, kind: TokenReview, spec: {token: none}}' >"$work/token-review.yaml"
   check "adopt: a token is reviewed" kubectl create -f "$work/token-review.yaml"
-  check "adopt: the webhook was called about that" judged_by adopt-exempt
+  # From 1.37 on, kube-apiserver itself calls no webhook about them.
+  if "$BIN/kube-apiserver" --version | grep -q ' v1\.36\.'; then
+    check "adopt: the webhook was called about that" judged_by adopt-exempt
+  else
+    check "adopt: the apiserver called no webhook about that" not judged_by adopt-exempt
+  fi
   check "adopt: it is given back" release adopt-exempt
   kubectl delete -f "$work/exempt.yaml" >"$work/said" 2>&1 || broken "removing it"
 }

@@ -153,7 +153,7 @@ is_attached_nowhere() { [[ "$(instances digest)" == 0 && "$(instances slow)" == 
 
 says_unattended() {
   "$gatepost" status --admin "$admin" >"$work/status" 2>&1
-  grep -q 'UNATTENDED digest.e2e.gatepost.dev: no instance .* new objects are refused' "$work/status"
+  grep -q 'INITIALIZER digest.e2e.gatepost.dev: .*no instance .* new objects are refused' "$work/status"
 }
 
 # finished: every line of the watch has the container, the digest and the variable.

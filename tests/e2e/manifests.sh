@@ -1,4 +1,4 @@
-# That the files of deploy/kubernetes are accepted and enough, and nothing more; and that the README's lines run as printed.
+# That the files of deploy/kubernetes are accepted and enough, and nothing more; and that README.md's commands run as printed.
 
 # may WHO VERB RESOURCE: by the rights that were granted.
 may() { kubectl auth can-i "$2" "$3" --as "$1" --all-namespaces; }
@@ -22,21 +22,17 @@ as_pod() {
     here | sed "s|/var/log/gatepost|$work/etc|"
 }
 
-# printed TEXT: the README's command after a prompt that has this text, on one line, in this trial's folders.
-printed() { sed -e :a -e '/\\$/N; s/ *\\\n */ /; ta' ../../README.md | grep -F -- "$1" | sed -n 's/^\$ //p' | sed -e "s|/run/gatepost|$work/readme|g" -e "s|/var/log/gatepost|$work/readme|g"; }
-
-# readme TEXT: serves as printed there, in the folder where that is meant; ends when asked to.
-readme() {
-  local where="$1" text="$2"
-  { echo "cd '$where'"; printed "$text" | sed 's/^/exec /; s/$/ --listen 127.0.0.1:0 --admin 127.0.0.1:0/'; } >"$work/readme.commands"
-  HOME="$work/home" PATH="$work/path:$PATH" start readme bash -eu "$work/readme.commands"
-  told readme '(ready generation.*)' >/dev/null
-  check "README: \`gatepost serve\` runs as printed ($text)" stop readme
-}
+# quickstart: README's registration with a kube-apiserver, from the certificate to the way back.
+quickstart() (
+  local readme
+  readme="$(realpath ../../README.md)"
+  cd "$work/readme"
+  HOME="$work/home" PATH="$work/path:$PATH" console "$readme" "Beside a stock kube-apiserver"
+)
 
 manifests() {
   local file args
-  echo "======== manifests: deploy/kubernetes and the README's lines"
+  echo "======== manifests: deploy/kubernetes and README.md"
   # The alerts are for Prometheus' operator, which is not here.
   for file in "$deploy"/{adopt,beside,registration,services,source,source-drain,source-webhooks,static-pod}.yaml; do
     allows "manifests: ${file##*/} is accepted" kubectl apply --dry-run=server --validate=strict -f "$file"
@@ -57,11 +53,10 @@ manifests() {
 
   mkdir -p "$work/readme" "$work/home/.kube"
   cp "$work/cluster/kubeconfig" "$work/home/.kube/config"
-  cp "$work/gatepost.crt" "$work/readme/tls.crt"
-  cp "$work/gatepost.key" "$work/readme/tls.key"
-  cp -r ../../examples "$work/readme/examples"
-  awk '/^```/ { if (inside && index(block, "externalAdmissionHooks")) { printf "%s", block; exit } inside = !inside; block = ""; next }
-    inside { block = block $0 "\n" }' ../../README.md >"$work/readme/gatepost.yaml"
-  readme "$work/readme" 'gatepost serve --config gatepost.yaml'
-  readme "$work/readme" 'gatepost serve --config examples/config/webhooks'
+  begin_console
+  blocks ../../README.md Serve yaml | at_console >"$work/readme/gatepost.yaml"
+  check "README: its commands beside a kube-apiserver deny a Pod, allow another and are undone, as printed" quickstart
+  check "README: nothing is registered then" not kubectl get validatingwebhookconfiguration gatepost
+  allows "README: and Pods are made" kubectl run afterwards --image=nginx:latest
+  kubectl delete pod afterwards --now >"$work/said" 2>&1 || broken "deleting a Pod"
 }

@@ -68,6 +68,12 @@ asked_directly() {
 
 asked_directly_again() { (($(asked_directly "$1") > $2)); }
 
+# none_unasked: whether Gatepost calls every hook, by the command of the chapter.
+none_unasked() {
+  local said
+  said="$("$gatepost" status --admin "$admin")" && [[ "$said" != *UNASKED* ]]
+}
+
 # forward: the webhooks go behind Gatepost, which is the process $serving from then on.
 forward() {
   follow "move: the rights are granted" "$chapter" 'kubectl apply -f deploy/kubernetes/beside.yaml'
@@ -86,6 +92,7 @@ forward() {
   prints "move: hooks that two entries would ask are left to the first" matchConditions cat "$work/etc/register.yaml"
   eventually "move: and asked" more_reviews_than 0
   follow "move: as the number says that the chapter names" "$chapter" 'grep ^gatepost_requests_total'
+  check "move: and no hook is unasked" none_unasked
   event registered
   check "move: 5. the originals are deleted, as import has said" in_shell "$work/originals"
   event "originals deleted"

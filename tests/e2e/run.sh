@@ -38,6 +38,7 @@ source ./sourcing.sh
 source ./replicas.sh
 source ./runlevels.sh
 source ./documented.sh
+source ./console.sh
 source ./mutual.sh
 source ./move.sh
 source ./manifests.sh

@@ -4,5 +4,6 @@
 #[path = "../../benches/common/cpu.rs"]
 mod cpu;
 
+mod keys_of_one_hash_take_no_longer;
 mod parsers_take_linear_time;
 mod patches_take_linear_time;

@@ -66,6 +66,12 @@ const CASES: &[Case] = &[
         };
         (format!("{{\"o\":{{{}}}}}", members(n)), (0..n).map(at).collect())
     }),
+    ("keys written twice in values", |n| {
+        let nested = |inner: String| format!(r#"{{"x":{inner},"x":{inner}}}"#, inner = inner);
+        let twice = (0..n).map(|at| format!(r#""k{at}":[{at}],"\u006b{at}":{{}}"#)).collect::<Vec<_>>().join(",");
+        let value = nested(format!("{{{twice}}}"));
+        (r#"{"l":[]}"#.to_owned(), vec![format!(r#"{{"op":"add","path":"/l/-","value":{value}}}"#); 4])
+    }),
     ("the inner one moved out", |n| {
         // No deeper than JSON may be: beyond, more inside.
         let depth = n.min(9_000);

@@ -1,7 +1,13 @@
 //! A whole sidecar over TLS: it follows its files by itself, and warns operators of certificates that expire.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
 
-use std::{net::Ipv4Addr, path::Path, sync::Arc, time::Duration};
+use std::{
+    net::Ipv4Addr,
+    path::Path,
+    process::Command,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use crate::front::{LONG, until};
 use crate::support::gate::{document, hook};
@@ -13,7 +19,7 @@ use gatepost::{
     live::Current,
     replicas::{AdminUrl, Replica},
     telemetry::Metrics,
-    tls::{ServerFiles, ServerTls},
+    tls::{CertificateFault, FileCheck, ServerFiles, ServerTls, TlsError},
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -96,6 +102,55 @@ async fn operators_see_what_ends_when() {
     assert!(left("server").is_some_and(|left| left < 0.0));
     assert!(left("hook:a.example.com").is_some_and(|left| left < 0.0));
     assert!(left("client-ca").is_some_and(|left| left > 0.0));
+    tokio::task::spawn_blocking(|| drop(running)).await.expect("stops");
+}
+
+#[test]
+fn an_invalid_new_certificate_never_replaces_a_valid_one() {
+    let authority = Authority::new("cluster");
+    let folder = tempfile::tempdir().expect("folder");
+    let year = |year: u64| SystemTime::UNIX_EPOCH + Duration::from_secs((year - 1970) * 31_556_952);
+    let put = |until: i32| put_pair(folder.path(), &authority.ending(until));
+    put(2100);
+    let tls = ServerTls::load(files(folder.path())).expect("sound files");
+    put(2000);
+    let looked = tls.look(year(2050));
+    let FileCheck::Rejected { error: error @ TlsError::OutOfDate(CertificateFault::Expired(_)), news: true } = &looked
+    else {
+        panic!("{looked:?}");
+    };
+    assert!(error.to_string().ends_with("has expired at 2000-01-01T00:00:00Z"), "{error}");
+    assert!(matches!(tls.look(year(2050)), FileCheck::Rejected { news: false, .. }), "it is logged once");
+    assert_eq!(tls.certificate_fault(year(2050)), None, "the old one is in force");
+    // At that time no certificate is valid yet that `rcgen` makes by default.
+    put(2200);
+    let looked = tls.look(year(1971));
+    assert_eq!(looked, FileCheck::Replaced, "where the old one is not valid either");
+    put(2000);
+    assert_eq!(tls.look(year(2300)), FileCheck::Replaced, "neither is valid");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_expired_certificate_makes_the_sidecar_unready_and_status_says_so() {
+    let authority = Authority::new("cluster");
+    let folder = tempfile::tempdir().expect("folder");
+    put_pair(folder.path(), &authority.ending(2000));
+    let running = start(folder.path());
+    let gatepost = |arguments: &[&str]| {
+        let admin = running.addresses.admin.to_string();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gatepost"));
+        let output = command.args(arguments).args(["--admin", &admin]).output().expect("runs");
+        let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).expect("UTF-8")).concat();
+        (output.status.code(), text)
+    };
+    let (code, text) = gatepost(&["health"]);
+    assert!(code == Some(1) && text.contains("not ready: the serving certificate is not valid now"), "{text}");
+    let (code, text) = gatepost(&["status"]);
+    let line = "CERTIFICATE the serving certificate has expired at 2000-01-01T00:00:00Z: callers reject it; renew it\n";
+    assert!(code == Some(6) && text.contains(line), "{code:?} {text}");
+    put_pair(folder.path(), &authority.server());
+    until("it is ready with the new one", || gatepost(&["health"]).0 == Some(0)).await;
+    assert_eq!(gatepost(&["status"]).0, Some(0));
     tokio::task::spawn_blocking(|| drop(running)).await.expect("stops");
 }
 

@@ -17,6 +17,7 @@ mod broken_files_are_failed_reads;
 mod certificates_are_followed;
 mod config_changes_are_swapped_in;
 mod http_hooks_are_probed;
+mod initializers_enter_and_leave_rotation;
 mod invalid_change_keeps_the_last_good;
 mod open_files_are_kept_for_the_configuration;
 mod replicas_are_asked;

@@ -71,7 +71,7 @@ async fn status_shows_every_replica_and_ends_badly_when_one_is_silent() {
     let twice = ["status", "--admin", &again[0], "--admin", &again[1], "--json", "--expect", "2"];
     let (code, text, stderr) = gatepost(&twice, &[&a]).await;
     let reports: Vec<ReplicaReport> = serde_json::from_str(&text).expect("reports");
-    assert_eq!((code, reports.len(), &*stderr), (Some(1), 1, "gatepost: 1 replicas are alive; expected: 2\n"));
+    assert_eq!((code, reports.len(), &*stderr), (Some(1), 1, "gatepost: 1 replica alive; expected: 2\n"));
 
     let silent = b.running.addresses.admin;
     spawn_blocking(move || b.running.stop()).await.expect("stopped");
@@ -79,7 +79,7 @@ async fn status_shows_every_replica_and_ends_badly_when_one_is_silent() {
     assert_eq!((code, table.lines().count()), (Some(1), 2), "{table}");
     assert!(stderr.contains(&format!("no answer from http://{silent}: ")), "{stderr}");
     let (code, _, stderr) = gatepost(&["status", "--expect", "2"], &[&a]).await;
-    assert_eq!((code, &*stderr), (Some(1), "gatepost: 1 replicas are alive; expected: 2\n"));
+    assert_eq!((code, &*stderr), (Some(1), "gatepost: 1 replica alive; expected: 2\n"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{Method, Request, Response};
+use http::{HeaderValue, Method, Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
@@ -198,14 +198,57 @@ async fn what_stores_nothing_or_is_finished_is_not_held() {
         finished
     })
     .await;
-    assert_eq!(world.post(ALL, &new()).await.0, 201, "it has no label");
-    let world = World::new(async |_: Request<Incoming>| {
-        let mut refused = reply(422, &json!({"kind": "Status", "code": 422}));
-        refused.headers_mut().insert("warning", WARNING.parse().unwrap());
+    let (code, headers, _) = world.post(ALL, &new()).await;
+    assert_eq!((code, headers.get("warning")), (201, None), "it has no label");
+}
+
+/// A webhook has marked it, and it was not stored.
+#[tokio::test]
+async fn the_warning_is_dropped_from_an_answer_that_is_no_success() {
+    let world = World::new(async |request: Request<Incoming>| {
+        let code = request.uri().query().and_then(|query| query.strip_prefix("fieldManager=")).unwrap();
+        let mut refused = reply(code.parse().unwrap(), &json!({"kind": "Status"}));
+        refused.headers_mut().append("warning", "299 - \"mind the gap\"".parse().unwrap());
+        refused.headers_mut().append("warning", WARNING.parse().unwrap());
         refused
     })
     .await;
-    assert_eq!(world.post(ALL, &new()).await.0, 422, "the webhook has marked it, and it was not stored");
+    for resource in ["configmaps", "secrets"] {
+        for code in [409, 422, 500, 504] {
+            let at = format!("/api/v1/namespaces/shop/{resource}?fieldManager={code}");
+            let (status, headers, _) = world.post(&at, &new()).await;
+            let warnings: Vec<_> = headers.get_all("warning").iter().collect();
+            assert_eq!((status, &warnings[..]), (code, &[&HeaderValue::from_static("299 - \"mind the gap\"")][..]));
+        }
+    }
+}
+
+/// An apiserver says of its fields as much, as deep.
+#[tokio::test]
+async fn a_hold_of_a_deeply_nested_object_ends_with_it() {
+    let deep = |mut object: Value| {
+        object["metadata"]["managedFields"] = (0..150).fold(json!(1), |deep, _| json!({"f:a": deep}));
+        object
+    };
+    for is_watched in [true, false] {
+        let world = World::new(move |request: Request<Incoming>| {
+            let watches = request.uri().query().is_some_and(|query| query.contains("watch=1"));
+            let answer = match *request.method() {
+                Method::POST => reply(201, &deep(config_map("a", 5, Some(&["x"])))),
+                _ if watches && !is_watched => reply(500, &json!({"kind": "Status"})),
+                _ if watches => {
+                    let event = json!({"type": "MODIFIED", "object": deep(config_map("a", 9, None))});
+                    Response::new(content(format!("{event}\n")))
+                }
+                _ => reply(200, &deep(finished())),
+            };
+            async { answer }
+        })
+        .await;
+        let request = ask("POST", ALL, "ann").header("accept", "application/json");
+        let (status, _, body) = world.call(request.body(Full::from(new().to_string())).unwrap()).await;
+        assert_eq!(status, 201, "{body:?}");
+    }
 }
 
 /// An apiserver leaves out warnings where there are many.

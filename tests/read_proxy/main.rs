@@ -6,6 +6,7 @@ mod tls;
 mod world;
 
 mod creates_are_held;
+mod lengths_are_those_of_the_content;
 mod operators_see_what_happens;
 mod requests_pass_untouched;
 mod unfinished_objects_are_hidden;

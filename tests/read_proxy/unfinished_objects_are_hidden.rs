@@ -232,7 +232,8 @@ async fn objects(request: Request<Incoming>) -> Response<Content> {
         }
         _ if accept.contains("as=Table") => {
             let object = if uri.query() == Some("includeObject=None") { Value::Null } else { object };
-            reply(200, &json!({"kind": "Table", "metadata": {}, "rows": [{"cells": [name], "object": object}]}))
+            let rows = json!([{"cells": [name], "object": object}]);
+            reply(200, &json!({"apiVersion": "meta.k8s.io/v1", "kind": "Table", "metadata": {}, "rows": rows}))
         }
         "application/yaml" => {
             let answer = Response::builder().header("content-type", accept);
@@ -363,4 +364,52 @@ async fn a_hidden_object_is_shown_to_whoever_may_see_it() {
     assert_eq!(get("ann", &format!("{new}/scale")).await, 202, "which shows a part without its labels");
     assert_eq!(get("ann", &format!("{ALL}/old/scale")).await, 200);
     assert_eq!(get("ann", "/api/v1/namespaces/shop/secrets/new").await, 200, "not opted in");
+}
+
+/// Text of a finished object; what an apiserver says of its fields is nested as deep as they are.
+fn deep() -> String {
+    let deep = format!("{}1{}", "{\"f:a\":".repeat(150), "}".repeat(150));
+    let metadata = r#""name": "a", "namespace": "shop", "uid": "uid-a", "resourceVersion": "7""#;
+    let managed = format!(r#""managedFields": [{{"fieldsV1": {deep}}}]"#);
+    format!(r#"{{"kind": "Widget", "metadata": {{{metadata}, {managed}}}, "spec": {deep}}}"#)
+}
+
+#[tokio::test]
+async fn a_deeply_nested_object_is_shown_in_every_form() {
+    let world = World::new(async |request: Request<Incoming>| {
+        let accept = request.headers()["accept"].to_str().unwrap();
+        let form = accept.split(';').next().unwrap().to_owned();
+        let text = if form == "application/json" { deep() } else { "spec: deep".to_owned() };
+        Response::builder().header("content-type", form).body(content(text)).unwrap()
+    })
+    .await;
+    for accept in ["application/json", "application/yaml", "application/cbor"] {
+        let target = "/apis/example.com/v1/namespaces/shop/widgets/a";
+        let request = ask("GET", target, "ann").header("accept", accept).body(Full::default()).unwrap();
+        let (status, headers, body) = world.call(request).await;
+        assert_eq!((status.as_u16(), headers["content-type"].to_str().unwrap()), (200, accept), "{body:?}");
+    }
+}
+
+/// Of another group than that whose `Table` shows objects as rows.
+#[tokio::test]
+async fn an_object_of_a_kind_named_table_is_hidden_whatever_its_rows_say() {
+    let world = World::new(async |request: Request<Incoming>| {
+        if is_review(&request) {
+            return review(request).await;
+        }
+        let pending = request.uri().path().ends_with("/new").then_some(&["x"][..]);
+        let mut table = config_map("a", 7, pending);
+        table["apiVersion"] = json!("example.com/v1");
+        table["kind"] = json!("Table");
+        table["rows"] = json!([{"object": config_map("b", 7, None)}]);
+        reply(if request.method() == "POST" { 201 } else { 200 }, &table)
+    })
+    .await;
+    for (name, code) in [("new", 202), ("old", 200)] {
+        let target = format!("/apis/example.com/v1/namespaces/shop/widgets/{name}");
+        assert_eq!(world.get("ann", &target).await.0, code);
+    }
+    let all = "/apis/example.com/v1/namespaces/shop/widgets";
+    assert_eq!(world.post(all, &json!({"kind": "Table"})).await.0, 201, "it is stored");
 }

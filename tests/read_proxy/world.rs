@@ -52,6 +52,8 @@ pub const STATE: &str = "init.gatepost.dev/state";
 pub type Content = UnsyncBoxBody<Bytes, Infallible>;
 type Answering = Pin<Box<dyn Future<Output = Response<Content>> + Send>>;
 type Script = Arc<dyn Fn(Request<Incoming>) -> Answering + Send + Sync>;
+/// A connection to the apiserver.
+pub type ServerStream = tokio_rustls::server::TlsStream<TcpStream>;
 
 /// A request as it came to the apiserver.
 #[derive(Clone, Debug)]
@@ -156,6 +158,30 @@ impl World {
     where
         F: Future<Output = Response<Content>> + Send + 'static,
     {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let script: Script = Arc::new(move |request: Request<Incoming>| -> Answering { Box::pin(script(request)) });
+        let seen = Arc::clone(&asked);
+        let serve = move |stream| answer(stream, Arc::clone(&script), Arc::clone(&seen));
+        Self { asked, ..Self::before(protocols, serve, change, drain).await }
+    }
+
+    /// With an apiserver that is only bytes.
+    pub async fn over<F>(protocols: &[&str], serve: impl Fn(ServerStream) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        Self::before(protocols, serve, |_| {}, Duration::ZERO).await
+    }
+
+    async fn before<F>(
+        protocols: &[&str],
+        serve: impl Fn(ServerStream) -> F + Send + Sync + 'static,
+        change: impl FnOnce(&mut ProxySettings),
+        drain: Duration,
+    ) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
         let (server, clients) = (Authority::new("cluster"), Authority::new("clients"));
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path();
@@ -166,9 +192,7 @@ impl World {
         let front_proxy = clients.pair("front-proxy", &[]);
         let certificate = (put(path, "proxy.crt", &front_proxy.chain), put(path, "proxy.key", &front_proxy.key));
 
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let script: Script = Arc::new(move |request: Request<Incoming>| -> Answering { Box::pin(script(request)) });
-        let upstream = apiserver(&tls, protocols, script, Arc::clone(&asked)).await;
+        let upstream = apiserver(&tls, protocols, serve).await;
         let access = access(path, upstream, &server);
         let origin = RequestOrigin { access: access.clone(), url: None, front_proxy: Some(certificate) };
         let (plain, front_proxy) = origin.upstreams().await.unwrap();
@@ -191,19 +215,20 @@ impl World {
             let _folder = folder;
             listen::serve(served, listener, serving_tls, stopping, drain).await;
         });
+        let asked = Arc::default();
         Self { address, proxy, server, clients, asked, tls, folder: path, stop, serving }
     }
 
     /// Another authority vouches for users' certificates from now on.
     pub fn replace_clients(&self) {
         put(&self.folder, "clients.crt", &Authority::new("other clients").pem());
-        assert_eq!(self.tls.look(), FileCheck::Replaced);
+        assert_eq!(self.tls.look(std::time::SystemTime::now()), FileCheck::Replaced);
     }
 
     /// The first one does so again.
     pub fn restore_clients(&self) {
         put(&self.folder, "clients.crt", &self.clients.pem());
-        assert_eq!(self.tls.look(), FileCheck::Replaced);
+        assert_eq!(self.tls.look(std::time::SystemTime::now()), FileCheck::Replaced);
     }
 
     /// The proxy is to end.
@@ -215,7 +240,8 @@ impl World {
     pub async fn admin(&self) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        tokio::spawn(ProxyAdmin::new(Arc::clone(&self.proxy), Arc::new(Metrics::new(1))).serve(listener, None));
+        let admin = ProxyAdmin::new(Arc::clone(&self.proxy), Arc::clone(&self.tls), Arc::new(Metrics::new(1)));
+        tokio::spawn(admin.serve(listener, false));
         address
     }
 
@@ -337,40 +363,49 @@ fn access(folder: &std::path::Path, upstream: SocketAddr, server: &Authority) ->
     KubeAccess::Kubeconfig { path: Some(put(folder, "kubeconfig", &kubeconfig.to_string())), context: None }
 }
 
-async fn apiserver(tls: &ServerTls, protocols: &[&str], script: Script, asked: Arc<Mutex<Vec<Asked>>>) -> SocketAddr {
+async fn apiserver<F>(
+    tls: &ServerTls,
+    protocols: &[&str],
+    serve: impl Fn(ServerStream) -> F + Send + Sync + 'static,
+) -> SocketAddr
+where
+    F: Future<Output = ()> + Send + 'static,
+{
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let mut config = (*tls.front()).clone();
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
-    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let (acceptor, serve) = (TlsAcceptor::from(Arc::new(config)), Arc::new(serve));
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let (acceptor, script, asked) = (acceptor.clone(), Arc::clone(&script), Arc::clone(&asked));
-            tokio::spawn(async move {
-                let stream = acceptor.accept(stream).await.unwrap();
-                let certificate = client_user(stream.get_ref().1).map(|user| user.name);
-                let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-                let service = service_fn(move |request: Request<Incoming>| {
-                    asked.lock().unwrap().push(Asked {
-                        method: request.method().clone(),
-                        uri: request.uri().clone(),
-                        headers: request.headers().clone(),
-                        certificate: certificate.clone(),
-                    });
-                    let answering = script(request);
-                    async move { Ok::<_, Infallible>(answering.await) }
-                });
-                let io = TokioIo::new(stream);
-                // A client that hangs up in the middle is part of some tests.
-                let _ = match is_http2 {
-                    true => {
-                        let mut builder = server::conn::http2::Builder::new(TokioExecutor::new());
-                        builder.max_header_list_size(1 << 20).serve_connection(io, service).await
-                    }
-                    false => server::conn::http1::Builder::new().serve_connection(io, service).with_upgrades().await,
-                };
-            });
+            let (acceptor, serve) = (acceptor.clone(), Arc::clone(&serve));
+            tokio::spawn(async move { serve(acceptor.accept(stream).await.unwrap()).await });
         }
     });
     address
+}
+
+/// Answers the requests of a connection as the script says.
+async fn answer(stream: ServerStream, script: Script, asked: Arc<Mutex<Vec<Asked>>>) {
+    let certificate = client_user(stream.get_ref().1).map(|user| user.name);
+    let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let service = service_fn(move |request: Request<Incoming>| {
+        asked.lock().unwrap().push(Asked {
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            headers: request.headers().clone(),
+            certificate: certificate.clone(),
+        });
+        let answering = script(request);
+        async move { Ok::<_, Infallible>(answering.await) }
+    });
+    let io = TokioIo::new(stream);
+    // A client that hangs up in the middle is part of some tests.
+    let _ = match is_http2 {
+        true => {
+            let mut builder = server::conn::http2::Builder::new(TokioExecutor::new());
+            builder.max_header_list_size(1 << 20).serve_connection(io, service).await
+        }
+        false => server::conn::http1::Builder::new().serve_connection(io, service).with_upgrades().await,
+    };
 }

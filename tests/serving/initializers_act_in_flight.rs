@@ -183,6 +183,7 @@ async fn only_who_may_initialize_writes_the_list_itself() {
     for names in ["", "b.example.com"] {
         let refusal = ask(&gate, Phase::Mutate, listing(names)).await.refusal.unwrap();
         assert_eq!((refusal.code, &*refusal.reason), (403, "Forbidden"), "{names:?}");
+        assert!(refusal.message.starts_with("metadata.annotations[gatepost.dev/initializers] may only"), "{refusal:?}");
     }
     for (user, groups) in [("admin", &[][..]), ("bob", &["ops"])] {
         let verdict = ask(&gate, Phase::Mutate, by(user, groups, listing(""))).await;
@@ -194,8 +195,14 @@ async fn only_who_may_initialize_writes_the_list_itself() {
     assert_eq!(object(&verdict, arrived)["metadata"]["labels"], json!({"app": "web", "b": "x"}));
     let twice = ask(&gate, Phase::Mutate, by("admin", &[], listing("a, a"))).await.refusal.unwrap();
     assert_eq!((twice.code, &*twice.reason), (422, "Invalid"));
+    let misspelt = ask(&gate, Phase::Mutate, by("admin", &[], listing("b.exmaple.com"))).await.refusal.unwrap();
+    let why =
+        "pending[0].name \"b.exmaple.com\" is no initializer of this resource; it has: a.example.com, b.example.com";
+    let field = "metadata.annotations[gatepost.dev/initializers]";
+    assert_eq!((misspelt.code, misspelt.message), (422, format!("{field}: Invalid value: {why}")));
+    assert_eq!(misspelt.causes[0].field, field);
     let page = gate.metrics.render().unwrap();
-    assert!(page.contains("gatepost_requests_total{outcome=\"denied\"} 3"), "no fault of ours:\n{page}");
+    assert!(page.contains("gatepost_requests_total{outcome=\"denied\"} 4"), "no fault of ours:\n{page}");
 }
 
 #[tokio::test]
@@ -241,17 +248,22 @@ async fn what_cannot_be_initialized_is_passed_over_or_not_created() {
 #[tokio::test]
 async fn a_request_whose_time_is_over_is_not_created_or_goes_on_by_the_policy() {
     let late = |policy: &'static str| async move {
-        let gate = configured(&labels("a", &format!("failurePolicy: {policy},"), "a: x"), "");
+        let process = format!("  - {{name: a.example.com, failurePolicy: {policy}, attach: {{commonNames: [x]}}}}\n");
+        let gate = configured(&(process + &labels("b", "failurePolicy: Fail,", "b: x")), "");
         let review = view(Rope::new([message(create_pod("u", 0))])).unwrap();
         decide(&gate, &review, &Caller { phase: Phase::Mutate, ..caller(Duration::ZERO) }).await
     };
     let open = late("Ignore").await;
-    assert_eq!((open.refusal, open.patch), (None, None));
+    assert_eq!((&open.refusal, &labels_of(&open)["b"]), (&None, &json!("x")), "what is built in waits for nobody");
     assert!(open.warnings[0].contains("did not act within 0 ms; the object goes on without it"), "{:?}", open.warnings);
     let refusal = late("Fail").await.refusal.unwrap();
     assert_eq!((refusal.code, &*refusal.reason), (504, "Timeout"));
     assert!(refusal.message.contains("\"a.example.com\"") && refusal.message.contains("was not created"));
-    assert_eq!(&*refusal.causes[0].field, "a.example.com");
+    assert_eq!(
+        (&*refusal.causes[0].field, refusal.retry_after_seconds),
+        ("a.example.com", 0),
+        "client-go would repeat it"
+    );
 }
 
 #[tokio::test]

@@ -200,7 +200,8 @@ async fn a_no_is_what_the_creator_gets_and_names_the_initializer() {
     };
     let (verdict, ()) = tokio::join!(create(&gate, create_pod("u", 0)), refusing);
     let refusal = verdict.refusal.unwrap();
-    assert_eq!((refusal.code, &*refusal.reason, &*refusal.message), (409, "Full", "no"), "also under Ignore");
+    let named = "initializer \"a.example.com\" refused the object: no";
+    assert_eq!((refusal.code, &*refusal.reason, &*refusal.message), (409, "Full", named), "also under Ignore");
     assert_eq!(&*refusal.causes[0].field, "a.example.com");
     assert_eq!(sidecar.metric("gatepost_requests_total{outcome=\"denied\"}"), 1.0, "nobody need be woken for it");
 }
@@ -391,7 +392,7 @@ async fn those_that_touch_other_fields_run_side_by_side() {
         assert!(matches!(a.next().await, Got::Message(FromSidecar::Cancel(cancel)) if cancel.task == first.task));
     };
     let (verdict, ()) = tokio::join!(create(&gate, create_pod("w", 0)), refusing);
-    assert_eq!(&*verdict.refusal.unwrap().message, "no");
+    assert!(verdict.refusal.unwrap().message.ends_with(" refused the object: no"));
 }
 
 #[tokio::test]
@@ -543,13 +544,25 @@ async fn an_initializer_that_does_not_answer_is_late() {
 }
 
 #[tokio::test]
-async fn the_stream_of_a_name_that_is_taken_away_ends() {
-    let gate = configured("  - {name: a.example.com, @TOKEN}\n");
+async fn the_stream_of_a_name_that_is_taken_away_ends_and_its_task_by_the_policy() {
+    let gate = configured("  - {name: a.example.com, failurePolicy: Fail, timeout: 1s, @TOKEN}\n");
     let sidecar = serving(&gate).await;
     let mut instance = Instance::claim(&sidecar, "a.example.com", TOKEN).await.unwrap();
-    let other = configured("  - {name: a.example.com}\n").current.publish(gate.current.load());
-    let mut other = Arc::into_inner(other).unwrap();
-    other.number += 1;
-    gate.current.publish(Arc::new(other));
-    assert!(matches!(instance.next().await, Got::Ended(status) if status == "7"), "PERMISSION_DENIED");
+    let taking_away = async {
+        instance.task().await;
+        let without_token = "  - {name: a.example.com, failurePolicy: Fail, timeout: 1s}\n";
+        let other = configured(without_token).current.publish(gate.current.load());
+        let mut other = Arc::into_inner(other).unwrap();
+        other.number += 1;
+        gate.current.publish(Arc::new(other));
+        assert!(matches!(instance.next().await, Got::Ended(status) if status == "7"), "PERMISSION_DENIED");
+        assert_eq!(gate.current.hub().held(), 1, "the object waits for another instance");
+    };
+    let began = Instant::now();
+    let (verdict, ()) = tokio::join!(create(&gate, create_pod("u", 0)), taking_away);
+    let refusal = verdict.refusal.unwrap();
+    assert_eq!((refusal.code, &*refusal.reason), (504, "Timeout"));
+    assert!(refusal.message.contains("a.example.com"), "{}", refusal.message);
+    assert!(began.elapsed() < LONG / 2, "within the initializer's time, not the request's");
+    assert_eq!(gate.current.hub().held(), 0);
 }

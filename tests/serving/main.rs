@@ -36,6 +36,7 @@ mod initializers_are_overrun;
 mod initializers_attach;
 mod initializers_behind_the_front;
 mod initializers_by_the_client_library;
+mod initializers_share_the_time;
 mod match_conditions_decide_who_is_asked;
 mod mutating_calls_ahead_of_their_turn;
 mod mutating_hooks_are_managed_alike;

@@ -217,6 +217,23 @@ async fn an_error_rejects_before_any_hook_is_asked() {
 }
 
 #[tokio::test]
+async fn conditions_that_take_too_much_processor_time_go_by_the_failure_policy() {
+    let no = ScriptedHook::start(Script::Deny("seen")).await;
+    // As in the test below.
+    let expressions = ["lists.range(8000).exists(i, double(object.digits) < 0.0)"];
+    let object = format!(r#"{{"digits":"{}"}}"#, "1".repeat(300_000));
+    for (policy, why) in [("Ignore", None), ("Fail", Some("more than 200 ms of processor time"))] {
+        let hook = hook("h.example.com", &no.url(), &conditions(policy, &expressions));
+        let gate = gate(&document(&[hook]), Reasons::First);
+        let verdict = ask_within(&gate, request(&object), Duration::from_secs(60)).await;
+        let message = verdict.refusal.map(|refusal| refusal.message);
+        assert_eq!(message.is_some(), why.is_some(), "{policy} {message:?}");
+        assert!(message.unwrap_or_default().contains(why.unwrap_or_default()), "{policy}");
+        assert_eq!(unmet(&gate, "h", "validating"), [0, 1], "{policy}");
+    }
+}
+
+#[tokio::test]
 async fn a_condition_that_takes_longer_than_its_request_ends_with_it() {
     let no = ScriptedHook::start(Script::Deny("seen")).await;
     // Cheap, as upstream counts it: each of 8,000 rounds reads a number of 300,000 digits.
@@ -224,7 +241,7 @@ async fn a_condition_that_takes_longer_than_its_request_ends_with_it() {
     let object = format!(r#"{{"digits":"{}"}}"#, "1".repeat(300_000));
     let gate =
         gate(&document(&[hook("h.example.com", &no.url(), &conditions("Ignore", &expressions))]), Reasons::First);
-    let verdict = ask_within(&gate, request(&object), Duration::from_millis(200)).await;
+    let verdict = ask_within(&gate, request(&object), Duration::from_millis(20)).await;
     assert_eq!(verdict.refusal.map(|refusal| refusal.code), Some(504));
     let next = ask(&gate, request(r#"{"digits":"1"}"#)).await;
     assert!(next.allowed(), "the next one is decided: {:?}", next.refusal);

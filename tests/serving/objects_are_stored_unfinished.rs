@@ -74,6 +74,12 @@ fn pod() -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "shop", "labels": {"app": "web"}}})
 }
 
+fn pod_with_spec() -> Value {
+    let mut pod = pod();
+    pod["spec"] = json!({"containers": [{"name": "web", "image": "web:1"}]});
+    pod
+}
+
 fn create(object: &Value) -> AdmissionRequest {
     AdmissionRequest { object: raw(object), ..create_pod("u", 0) }
 }
@@ -331,9 +337,29 @@ async fn a_list_that_is_too_long_becomes_shorter() {
     assert_eq!(code(&ask(&gate, update("admin", &listed(1), &listed(0))).await), 422);
 }
 
+/// Only the owner whose turn it is adds a container; nobody else does while the object is unfinished.
+#[tokio::test]
+async fn an_initializer_may_change_the_spec_of_an_unfinished_pod() {
+    let gate = in_turns();
+    let stored = patched(&ask(&gate, create(&pod_with_spec())).await, &pod_with_spec());
+    let mut changed = stored.clone();
+    changed["spec"]["containers"].as_array_mut().unwrap().push(json!({"name": "proxy", "image": "proxy:1"}));
+    assert_ne!(code(&ask(&gate, update("eve", &stored, &changed)).await), 0);
+    let object = patched(&ask(&gate, update("a", &stored, &changed)).await, &changed);
+    assert_eq!(object["spec"]["containers"][1]["name"], "proxy");
+    let next = without_head(&changed);
+    let object = patched(&ask(&gate, update("a", &stored, &next)).await, &next);
+    assert_eq!((pending(&object), &object["spec"]), (vec!["b.example.com"], &changed["spec"]));
+}
+
 #[tokio::test]
 async fn validating_hooks_of_a_create_see_the_initialized_object() {
-    let hook = HttpHook::plain(HttpScript::Judge(Judge::new(|_| json!({"allowed": false})))).await;
+    let judge = Judge::new(|request| {
+        let (labels, spec) = (&request["object"]["metadata"]["labels"], &request["object"]["spec"]);
+        let user = &request["userInfo"]["username"];
+        json!({"allowed": false, "status": {"message": format!("{} {user} {labels} {spec}", request["operation"])}})
+    });
+    let hook = HttpHook::plain(HttpScript::Judge(judge)).await;
     let hooks = format!(
         "{{name: no.example.com, type: Validating, protocol: json, sideEffects: None, clientConfig: {{url: '{}/'}}, \
          rules: [{{operations: ['*'], apiGroups: ['*'], apiVersions: ['*'], resources: ['*']}}]}}",
@@ -342,11 +368,20 @@ async fn validating_hooks_of_a_create_see_the_initialized_object() {
     let gate = configured("  - {name: a.example.com}\n", &hooks);
     let stored = patched(&ask(&gate, create(&pod())).await, &pod());
     assert_eq!(pending(&stored), ["a.example.com"], "it will be asked when the object is initialized");
-    let done = without_head(&stored);
+    assert!(hook.seen().is_empty(), "not about an object that is unfinished");
+    let mut done = without_head(&stored);
+    done["metadata"]["labels"]["by"] = json!("a");
+    done["spec"] = pod_with_spec()["spec"].take();
     let done = patched(&ask(&gate, update("admin", &stored, &done)).await, &done);
+    assert!(hook.seen().is_empty(), "not about the step of an initializer either");
     let review = view(Rope::new([message(create(&done))])).unwrap();
     let validate = Caller { phase: Phase::Validate, stores_unfinished: true, ..caller(LONG) };
-    assert_ne!(code(&decide(&gate, &review, &validate).await), 0, "that is how it ends");
+    let says = |verdict: Verdict| verdict.refusal.unwrap().message;
+    let said = says(decide(&gate, &review, &validate).await);
+    let (labels, spec) = (json!({"app": "web", "by": "a"}), &done["spec"]);
+    assert!(said.ends_with(&format!(r#""CREATE" "ann" {labels} {spec}"#)), "{said}");
     let gate = configured("  - {name: mid.example.com, builtIn: {labels: {by: x}}}\n", &hooks);
-    assert_ne!(code(&ask(&gate, create(&pod())).await), 0, "nobody is left who must act");
+    let said = says(ask(&gate, create(&pod())).await);
+    let labels = json!({"app": "web", "by": "x"});
+    assert!(said.ends_with(&format!(r#""CREATE" "ann" {labels} null"#)), "nobody is left who must act: {said}");
 }

@@ -51,6 +51,12 @@ pub struct Apiserver {
 struct State {
     /// Name and value of the label `team`.
     namespaces: BTreeMap<String, String>,
+    /// Objects in place of those with the label alone.
+    instead: BTreeMap<String, Value>,
+    /// Annotation of every namespace.
+    ballast: String,
+    /// Pages of more namespaces break off.
+    longest_page: Option<usize>,
     /// Labels that a patch has written beside it.
     patched: BTreeMap<String, Value>,
     revision: u64,
@@ -120,6 +126,22 @@ impl Apiserver {
     /// From now on there is none; no watch sees it.
     pub fn has_no(&self, name: &str) {
         locked(&self.state).namespaces.remove(name);
+    }
+
+    /// From now on that namespace is this object.
+    pub fn has_object(&self, name: &str, object: Value) {
+        self.has(name, "");
+        locked(&self.state).instead.insert(name.to_owned(), object);
+    }
+
+    /// From now on every namespace that is listed has so large an annotation.
+    pub fn has_annotations_of(&self, bytes: usize) {
+        locked(&self.state).ballast = "x".repeat(bytes);
+    }
+
+    /// From now on pages of more namespaces break off.
+    pub fn breaks_pages_over(&self, namespaces: usize) {
+        locked(&self.state).longest_page = Some(namespaces);
     }
 
     /// Labels that patches have written into that namespace.
@@ -240,7 +262,11 @@ async fn serve(stream: TcpStream, state: Arc<Mutex<State>>) {
             let _ = lines.get_mut().read_u8().await;
             return;
         };
-        if write.write_all(answer.as_bytes()).await.is_err() {
+        let is_whole = answer.split_once("\r\n\r\n").is_none_or(|(head, body)| {
+            let length = head.split_once("content-length: ").and_then(|(_, length)| length.split("\r\n").next());
+            length.is_none_or(|length| length == body.len().to_string())
+        });
+        if write.write_all(answer.as_bytes()).await.is_err() || !is_whole {
             return;
         }
         let Some(mut watch) = watch else { continue };
@@ -367,6 +393,9 @@ fn answer(
     }
     let found = |name: &str| {
         let mut found = namespace(name, state.namespaces.get(name)?, state.revision);
+        if let Some(object) = state.instead.get(name) {
+            return Some(object.clone());
+        }
         for (key, value) in state.patched.get(name).and_then(Value::as_object).into_iter().flatten() {
             found["metadata"]["labels"][key] = value.clone();
         }
@@ -382,15 +411,26 @@ fn answer(
             (Some("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n".to_owned()), Some(receiver))
         }
         _ => {
-            let items: Vec<_> = state.namespaces.keys().filter_map(|name| found(name)).collect();
-            let metadata = json!({"resourceVersion": state.revision.to_string()});
-            (
-                Some(whole(
-                    200,
-                    &json!({"apiVersion": "v1", "kind": "NamespaceList", "metadata": metadata, "items": items}),
-                )),
-                None,
-            )
+            let number = |key: &str| {
+                let (_, value) = path.split_once(key)?;
+                value.split('&').next()?.parse::<usize>().ok()
+            };
+            let (from, limit) = (number("continue=").unwrap_or(0), number("limit=").filter(|limit| *limit > 0));
+            let to = limit.map_or(usize::MAX, |limit| from + limit).min(state.namespaces.len());
+            let mut items: Vec<_> =
+                state.namespaces.keys().take(to).skip(from).filter_map(|name| found(name)).collect();
+            if !state.ballast.is_empty() {
+                items.iter_mut().for_each(|item| item["metadata"]["annotations"] = json!({"a": state.ballast}));
+            }
+            let next = if to < state.namespaces.len() { to.to_string() } else { String::new() };
+            let metadata = json!({"resourceVersion": state.revision.to_string(), "continue": next});
+            let is_broken = state.longest_page.is_some_and(|longest| items.len() > longest);
+            let list = json!({"apiVersion": "v1", "kind": "NamespaceList", "metadata": metadata, "items": items});
+            let mut answer = whole(200, &list);
+            if is_broken {
+                answer.truncate(answer.len() / 2);
+            }
+            (Some(answer), None)
         }
     }
 }

@@ -24,8 +24,14 @@ use tokio::{
 pub const LARGE: usize = 256 << 10;
 
 /// As many at once as there are cores. The others queue, each within its own deadline.
-static TURNS: LazyLock<Semaphore> =
-    LazyLock::new(|| Semaphore::new(available_parallelism().map_or(2, |cores| cores.get().max(2))));
+static TURNS: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(turns()));
+
+/// Turns that expressions may take: all but one. They run for longest, and callers' objects decide how long.
+static EXPRESSION_TURNS: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(turns() - 1));
+
+fn turns() -> usize {
+    available_parallelism().map_or(2, |cores| cores.get().max(2))
+}
 
 /// Does this work on `bytes` bytes: at once where they are few, else beside the worker. Dropping the future gives up
 /// waiting; work that has begun is finished, and keeps its turn until then.
@@ -47,7 +53,18 @@ pub async fn run<T: Send + 'static>(bytes: usize, work: impl FnOnce() -> T + Sen
     }
 }
 
-/// The same for work that looks now and then whether anybody still waits for it: the flag is set once nobody does.
+/// Evaluates expressions beside the worker. One turn is always left to other work.
+pub async fn evaluate<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    // Kept until the work is finished, as its turn is. It is never closed.
+    let turn = EXPRESSION_TURNS.acquire().await.ok();
+    run(LARGE, move || {
+        let _turn = turn;
+        work()
+    })
+    .await
+}
+
+/// As [`run`], for work that looks now and then whether anybody still waits for it: the flag is set once nobody does.
 pub async fn run_unless_dropped<T: Send + 'static>(
     bytes: usize,
     work: impl FnOnce(&Arc<AtomicBool>) -> T + Send + 'static,
@@ -84,6 +101,26 @@ mod tests {
         let here = thread::current().id();
         assert_eq!(run(LARGE - 1, || thread::current().id()).await, here);
         assert_ne!(run(LARGE, || thread::current().id()).await, here);
+    }
+
+    #[tokio::test]
+    async fn other_work_has_a_turn_whatever_expressions_take() {
+        let (go_on, goes_on) = mpsc::channel::<()>();
+        let goes_on = Arc::new(std::sync::Mutex::new(goes_on));
+        let expressions: Vec<_> = (0..2 * turns())
+            .map(|_| {
+                let goes_on = Arc::clone(&goes_on);
+                tokio::spawn(evaluate(move || drop(goes_on.lock().map(|goes_on| goes_on.recv()))))
+            })
+            .collect();
+        while EXPRESSION_TURNS.available_permits() > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(run(LARGE, || "done").await, "done");
+        drop(go_on);
+        for expression in expressions {
+            expression.await.unwrap();
+        }
     }
 
     #[tokio::test]

@@ -3,6 +3,7 @@
 use super::{
     document::Index,
     fault::Fault,
+    input::Part,
     meter::Meter,
     text::Text,
     value::{List, Value, compare_numbers},
@@ -144,7 +145,9 @@ pub(super) fn entry<'a>(value: &Value<'a>, key: &Value<'a>, meter: &Meter<'_>) -
             Ok(map.get(key).cloned())
         }
         (_, Value::String(name)) => field(value, name.as_str(), meter),
-        (Value::Struct(..), _) => Ok(None),
+        (Value::Struct(..), key) => {
+            Err(Fault::error(format!("a part of the request has no keys of type {}", key.type_name())))
+        }
         (Value::Json(node), _) if !node.is_list() => Ok(None),
         _ => Err(Fault::no_such_overload()),
     }
@@ -204,7 +207,8 @@ pub(super) fn is_same<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>) -> Re
     compared(a, b, meter).map(|equal| equal == Some(true))
 }
 
-/// Equality; `None` where upstream has no answer: for a value of Kubernetes' own types and one of another type.
+/// Equality; `None` where upstream has no answer: for a value of Kubernetes' own types, or a part of the request, and
+/// one of another type.
 pub(super) fn compared<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>) -> Result<Option<bool>, Fault> {
     compared_within(a, b, meter, DEEPEST)
 }
@@ -276,13 +280,24 @@ fn equal_to<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>, deep: usize) ->
             return Ok(Some(false));
         }
         for key in keys(a, meter)?.iter() {
+            if matches!(b, Value::Struct(..)) && !matches!(key, Value::String(_)) {
+                return Ok(Some(false));
+            }
             let Some(y) = entry(b, key, meter)? else { return Ok(Some(false)) };
             let Some(x) = entry(a, key, meter)? else { return Ok(Some(false)) };
-            if compared_within(&x, &y, meter, deep)? == Some(false) {
-                return Ok(Some(false));
+            match (compared_within(&x, &y, meter, deep)?, a) {
+                (Some(true), _) => {}
+                // In a part of the request, no answer counts too.
+                (None, Value::Struct(Part::Extra, _)) => return Ok(Some(false)),
+                (None, Value::Struct(..)) => return Ok(None),
+                (None, _) => {}
+                (Some(false), _) => return Ok(Some(false)),
             }
         }
         return Ok(Some(true));
+    }
+    if matches!(a, Value::Struct(..) | Value::Strings(_)) {
+        return Ok(None);
     }
     Ok(Some(compare_numbers(a, b).is_some_and(std::cmp::Ordering::is_eq)))
 }

@@ -5,9 +5,7 @@
 //!
 //! [`Stop::Undecided`]: super::fault::Stop::Undecided
 
-use std::sync::Arc;
-
-use rustc_hash::FxHashMap;
+use std::{collections::HashMap, sync::Arc};
 
 /// User that an access check is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -78,7 +76,7 @@ type Decided = Result<AccessDecision, Box<str>>;
 
 /// Decided access checks.
 #[derive(Clone, Debug, Default)]
-pub struct AccessDecisions(Option<Arc<FxHashMap<AccessCheck, Decided>>>);
+pub struct AccessDecisions(Option<Arc<HashMap<AccessCheck, Decided>>>);
 
 impl AccessDecisions {
     /// The decision of a check; `None` while there is none.

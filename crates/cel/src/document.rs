@@ -3,12 +3,11 @@
 use std::{
     borrow::Cow,
     cell::{OnceCell, RefCell},
+    collections::BTreeMap,
     fmt,
     hash::{BuildHasher, RandomState},
     rc::Rc,
 };
-
-use rustc_hash::FxHashMap;
 
 use super::{fault::Fault, meter::Meter, text::Text};
 use gatepost_json::{self as json, ContainerEnds};
@@ -29,13 +28,13 @@ pub struct JsonDocument<'a> {
     /// Offset of the outermost value.
     begin: usize,
     /// Containers located so far, by the offset of each.
-    indexes: RefCell<FxHashMap<u32, Rc<Index>>>,
+    indexes: RefCell<BTreeMap<u32, Rc<Index>>>,
     /// It is known to be JSON, all of it.
     checked: bool,
     /// Ends of its larger containers, once something in it is looked for; or the reason why it is no JSON.
     ends: OnceCell<Result<json::Ends, json::JsonError>>,
     /// Long strings that were read, by where they begin: none is read twice.
-    strings: RefCell<FxHashMap<u32, ReadString>>,
+    strings: RefCell<BTreeMap<u32, ReadString>>,
 }
 
 /// One string of a document that was read.

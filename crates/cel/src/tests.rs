@@ -1,7 +1,7 @@
 mod authorizer;
 mod bounds;
 
-use std::{borrow::Cow, cell::Cell};
+use std::{borrow::Cow, cell::Cell, collections::BTreeMap};
 
 use gatepost_json::{Cursor, Noted};
 use serde::Deserialize;
@@ -22,14 +22,33 @@ struct Cases {
     expressions: Vec<String>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize, PartialEq, Debug)]
 struct Answer {
+    #[serde(default)]
     expression: String,
     refused: Option<String>,
     value: Option<bool>,
     error: Option<String>,
     cost: Option<u64>,
 }
+
+/// `tests/cel/changed.json`: cases that another version of `k8s.io/apiserver` answers otherwise.
+#[derive(Deserialize)]
+struct VersionChanges {
+    follows: String,
+    others: Vec<String>,
+    changed: Vec<ChangedAnswer>,
+}
+
+#[derive(Deserialize)]
+struct ChangedAnswer {
+    expression: String,
+    /// By version: the followed one, and each that differs from it.
+    answers: BTreeMap<String, Answer>,
+}
+
+/// The version whose answers Gatepost's have to be.
+const FOLLOWED: &str = "v0.37.2";
 
 fn document(json: &str) -> Option<JsonDocument<'_>> {
     Some(JsonDocument::new(Cow::Borrowed(json.as_bytes())))
@@ -61,6 +80,8 @@ fn with_steps<T>(steps: u64, run: impl FnOnce(&Allowance<'_>) -> T) -> T {
 /// Expressions with another result than upstream's, and the reason.
 const DIFFERENT: &[(&str, &str)] = &[
     ("[1, 2, 3].existsOne(x, x > 2)", "the parser has it, as later versions of upstream's have"),
+    ("object.spec.`replicas` == 3", "the parser has no escaped names"),
+    ("[1, 2].includes(2)", "new in 1.37, whose apiserver takes it in no new condition before it is 1.38"),
     ("google.protobuf.Timestamp{seconds: 1} == timestamp(1)", "messages are not made here"),
     ("{1.5: 'a'}.size() == 1", "keys that nothing can look up"),
     ("{null: 'a'}.size() == 1", "keys that nothing can look up"),
@@ -102,6 +123,21 @@ fn expressions_are_worth_what_kube_apiserver_says() {
     let unused = DIFFERENT.iter().filter(|(expression, _)| !used.contains(expression));
     wrong.extend(unused.map(|(expression, _)| format!("{expression}: no case")));
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), answers.len(), wrong.join("\n"));
+}
+
+#[test]
+fn answers_are_of_the_followed_version_and_changes_to_others_are_listed() {
+    let changes: VersionChanges = serde_json::from_str(include_str!("../../tests/cel/changed.json")).unwrap();
+    let answers: Vec<Answer> = serde_json::from_str(include_str!("../../tests/cel/answers.json")).unwrap();
+    assert_eq!(changes.follows, FOLLOWED, "generate the answers anew");
+    assert_eq!(changes.others, ["v0.36.3", "v0.38.0-alpha.2"]);
+    for ChangedAnswer { expression, answers: by_version } in changes.changed {
+        let answer = answers.iter().find(|answer| answer.expression == expression).expect("a case");
+        let followed = Answer { expression: expression.clone(), ..by_version[FOLLOWED].clone() };
+        assert_eq!(&followed, answer);
+        let others: Vec<_> = by_version.keys().filter(|version| *version != FOLLOWED).collect();
+        assert!(!others.is_empty() && others.iter().all(|version| changes.others.contains(version)), "{expression}");
+    }
 }
 
 /// A condition on an object of this JSON.

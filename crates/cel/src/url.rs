@@ -1,6 +1,6 @@
 //! Url: a URL as Go's `net/url` reads it.
 
-use std::net::Ipv6Addr;
+use std::{collections::HashMap, net::Ipv6Addr};
 
 /// Parameters of a query that are read. As Go.
 const MOST_PARAMETERS: usize = 10_000;
@@ -118,7 +118,7 @@ impl Url {
     /// Parameters of the query, each key once with all its values. Unreadable ones are left out.
     pub(super) fn query(&self) -> Vec<(String, Vec<String>)> {
         let mut parameters: Vec<(String, Vec<String>)> = Vec::new();
-        let mut places = rustc_hash::FxHashMap::<String, usize>::default();
+        let mut places = HashMap::<String, usize>::new();
         if self.query.split('&').count() > MOST_PARAMETERS {
             return parameters;
         }

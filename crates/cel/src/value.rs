@@ -3,12 +3,11 @@
 use std::{
     borrow::Cow,
     cmp::Ordering,
+    collections::HashMap,
     net::IpAddr,
     ops::{Deref, DerefMut},
     rc::Rc,
 };
-
-use rustc_hash::FxHashMap;
 
 use super::{
     authorization::{AccessDecision, Authorizer},
@@ -153,7 +152,7 @@ impl DerefMut for List<'_> {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Map<'a> {
     entries: Vec<(Value<'a>, Value<'a>)>,
-    places: FxHashMap<Key, usize>,
+    places: HashMap<Key, usize>,
     room: Room,
 }
 

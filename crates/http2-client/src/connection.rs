@@ -28,6 +28,7 @@ use super::{
     goaway::GoAway,
     incoming::Incoming,
     outgoing::Outgoing,
+    starvation::Starvation,
     stream::STREAM_WINDOW,
 };
 
@@ -82,6 +83,7 @@ pub struct ClientConnection<E: Exchange> {
     /// A header block under way.
     block: Option<receive::Block>,
     goaway: Option<GoAway>,
+    starvation: Starvation,
     floods: Floods,
     /// Bytes that were copied, of frames begun whose exchange was over.
     copied: usize,
@@ -127,6 +129,7 @@ impl<E: Exchange> ClientConnection<E> {
             granted: CONNECTION_WINDOW,
             block: None,
             goaway: None,
+            starvation: Starvation::default(),
             floods: Floods::new((config.clock)()),
             copied: 0,
             scratch: Vec::new(),
@@ -181,7 +184,8 @@ impl<E: Exchange> ClientConnection<E> {
 
     /// Latest time to call [`ClientConnection::expire`], as far as deadlines are tracked.
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.deadlines.first()
+        let starved = self.starvation.deadline().filter(|_| self.is_shut() && !self.is_idle());
+        self.deadlines.first().into_iter().chain(starved).min()
     }
 
     /// Tracks the deadlines of exchanges that have not begun. Most do at once, and need not be.
@@ -203,7 +207,17 @@ impl<E: Exchange> ClientConnection<E> {
 
     /// It takes no new requests on this connection.
     pub fn is_closing(&self) -> bool {
-        self.goaway.is_some() || self.next_id > MAX_ID
+        self.goaway.is_some() || self.next_id > MAX_ID || self.is_starved()
+    }
+
+    /// For long it has given no room for the bodies of requests.
+    pub fn is_starved(&self) -> bool {
+        self.starvation.is_starved()
+    }
+
+    /// It gives no room to any new request.
+    fn is_shut(&self) -> bool {
+        self.window <= 0 || self.peer_window <= 0 || self.peer_max_streams == 0
     }
 
     /// Contents of the server's last GOAWAY.

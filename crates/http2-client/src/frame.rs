@@ -1,64 +1,68 @@
 //! The frame head and the frame kinds. RFC 9113 §4.1 and §6.
 
 /// Length of a frame's head in bytes.
-pub(crate) const HEAD: usize = 9;
+pub const HEAD: usize = 9;
 /// The largest frame payload a peer must accept, and the largest we accept. RFC 9113 §4.2.
-pub(crate) const DEFAULT_MAX_FRAME: usize = 16_384;
+pub const DEFAULT_MAX_FRAME: usize = 16_384;
 /// Every stream's and the connection's first send window. RFC 9113 §6.9.2.
-pub(crate) const DEFAULT_WINDOW: i64 = 65_535;
+pub const DEFAULT_WINDOW: i64 = 65_535;
 /// A window never exceeds this. RFC 9113 §6.9.1.
-pub(crate) const MAX_WINDOW: i64 = (1 << 31) - 1;
+pub const MAX_WINDOW: i64 = (1 << 31) - 1;
 /// The last stream id a client may use. RFC 9113 §5.1.1.
-pub(crate) const MAX_ID: u32 = (1 << 31) - 1;
+pub const MAX_ID: u32 = (1 << 31) - 1;
 /// Connection preface of a client. RFC 9113 §3.4.
-pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Frame kinds we know; others are passed by. RFC 9113 §5.5.
-pub(crate) mod kind {
-    pub(crate) const DATA: u8 = 0;
-    pub(crate) const HEADERS: u8 = 1;
-    pub(crate) const PRIORITY: u8 = 2;
-    pub(crate) const RST_STREAM: u8 = 3;
-    pub(crate) const SETTINGS: u8 = 4;
-    pub(crate) const PUSH_PROMISE: u8 = 5;
-    pub(crate) const PING: u8 = 6;
-    pub(crate) const GOAWAY: u8 = 7;
-    pub(crate) const WINDOW_UPDATE: u8 = 8;
-    pub(crate) const CONTINUATION: u8 = 9;
+#[allow(missing_docs, reason = "the names of the RFC")]
+pub mod kind {
+    pub const DATA: u8 = 0;
+    pub const HEADERS: u8 = 1;
+    pub const PRIORITY: u8 = 2;
+    pub const RST_STREAM: u8 = 3;
+    pub const SETTINGS: u8 = 4;
+    pub const PUSH_PROMISE: u8 = 5;
+    pub const PING: u8 = 6;
+    pub const GOAWAY: u8 = 7;
+    pub const WINDOW_UPDATE: u8 = 8;
+    pub const CONTINUATION: u8 = 9;
 }
 
 /// Flags.
-pub(crate) mod flag {
-    pub(crate) const END_STREAM: u8 = 0x1;
-    pub(crate) const ACK: u8 = 0x1;
-    pub(crate) const END_HEADERS: u8 = 0x4;
-    pub(crate) const PADDED: u8 = 0x8;
-    pub(crate) const PRIORITY: u8 = 0x20;
+#[allow(missing_docs, reason = "the names of the RFC")]
+pub mod flag {
+    pub const END_STREAM: u8 = 0x1;
+    pub const ACK: u8 = 0x1;
+    pub const END_HEADERS: u8 = 0x4;
+    pub const PADDED: u8 = 0x8;
+    pub const PRIORITY: u8 = 0x20;
 }
 
 /// Settings. RFC 9113 §6.5.2.
-pub(crate) mod setting {
-    pub(crate) const HEADER_TABLE_SIZE: u16 = 1;
-    pub(crate) const ENABLE_PUSH: u16 = 2;
-    pub(crate) const MAX_CONCURRENT_STREAMS: u16 = 3;
-    pub(crate) const INITIAL_WINDOW_SIZE: u16 = 4;
-    pub(crate) const MAX_FRAME_SIZE: u16 = 5;
+#[allow(missing_docs, reason = "the names of the RFC")]
+pub mod setting {
+    pub const HEADER_TABLE_SIZE: u16 = 1;
+    pub const ENABLE_PUSH: u16 = 2;
+    pub const MAX_CONCURRENT_STREAMS: u16 = 3;
+    pub const INITIAL_WINDOW_SIZE: u16 = 4;
+    pub const MAX_FRAME_SIZE: u16 = 5;
 }
 
 /// Error codes that we send or act on. RFC 9113 §7.
-pub(crate) mod code {
-    pub(crate) const NO_ERROR: u32 = 0;
-    pub(crate) const PROTOCOL_ERROR: u32 = 1;
-    pub(crate) const FLOW_CONTROL_ERROR: u32 = 3;
-    pub(crate) const FRAME_SIZE_ERROR: u32 = 6;
-    pub(crate) const REFUSED_STREAM: u32 = 7;
-    pub(crate) const CANCEL: u32 = 8;
-    pub(crate) const COMPRESSION_ERROR: u32 = 9;
-    pub(crate) const ENHANCE_YOUR_CALM: u32 = 11;
+#[allow(missing_docs, reason = "the names of the RFC")]
+pub mod code {
+    pub const NO_ERROR: u32 = 0;
+    pub const PROTOCOL_ERROR: u32 = 1;
+    pub const FLOW_CONTROL_ERROR: u32 = 3;
+    pub const FRAME_SIZE_ERROR: u32 = 6;
+    pub const REFUSED_STREAM: u32 = 7;
+    pub const CANCEL: u32 = 8;
+    pub const COMPRESSION_ERROR: u32 = 9;
+    pub const ENHANCE_YOUR_CALM: u32 = 11;
 }
 
 /// Name of an error code, for messages.
-pub(crate) fn code_name(code: u32) -> &'static str {
+pub fn code_name(code: u32) -> &'static str {
     const NAMES: [&str; 14] = [
         "NO_ERROR",
         "PROTOCOL_ERROR",
@@ -80,16 +84,16 @@ pub(crate) fn code_name(code: u32) -> &'static str {
 
 /// A frame's head, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FrameHead {
-    pub(crate) len: usize,
-    pub(crate) kind: u8,
-    pub(crate) flags: u8,
-    pub(crate) stream: u32,
+pub struct FrameHead {
+    pub len: usize,
+    pub kind: u8,
+    pub flags: u8,
+    pub stream: u32,
 }
 
 impl FrameHead {
     /// From its nine bytes.
-    pub(crate) fn read(bytes: &[u8; HEAD]) -> Self {
+    pub fn read(bytes: &[u8; HEAD]) -> Self {
         let [l0, l1, l2, kind, flags, s0, s1, s2, s3] = *bytes;
         Self {
             len: u32::from_be_bytes([0, l0, l1, l2]) as usize,
@@ -100,42 +104,42 @@ impl FrameHead {
     }
 
     /// To its nine bytes. `len` fits 24 bits: we never send a larger frame than the peer's 24-bit setting allows.
-    pub(crate) fn write(self) -> [u8; HEAD] {
+    pub fn write(self) -> [u8; HEAD] {
         let [_, l0, l1, l2] = (self.len as u32).to_be_bytes();
         let [s0, s1, s2, s3] = self.stream.to_be_bytes();
         [l0, l1, l2, self.kind, self.flags, s0, s1, s2, s3]
     }
 
-    pub(crate) fn has(self, flag: u8) -> bool {
+    pub fn has(self, flag: u8) -> bool {
         self.flags & flag != 0
     }
 }
 
 /// Appends a whole small frame.
-pub(crate) fn put(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+pub fn put(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
     out.extend_from_slice(&FrameHead { len: payload.len(), kind, flags, stream }.write());
     out.extend_from_slice(payload);
 }
 
 /// Appends a WINDOW_UPDATE.
-pub(crate) fn put_window_update(out: &mut Vec<u8>, stream: u32, increment: u32) {
+pub fn put_window_update(out: &mut Vec<u8>, stream: u32, increment: u32) {
     put(out, kind::WINDOW_UPDATE, 0, stream, &increment.to_be_bytes());
 }
 
 /// Appends a RST_STREAM.
-pub(crate) fn put_reset(out: &mut Vec<u8>, stream: u32, code: u32) {
+pub fn put_reset(out: &mut Vec<u8>, stream: u32, code: u32) {
     put(out, kind::RST_STREAM, 0, stream, &code.to_be_bytes());
 }
 
 /// Appends a GOAWAY that says we have looked at nothing, since a server opens no streams.
-pub(crate) fn put_goaway(out: &mut Vec<u8>, code: u32) {
+pub fn put_goaway(out: &mut Vec<u8>, code: u32) {
     let [c0, c1, c2, c3] = code.to_be_bytes();
     put(out, kind::GOAWAY, 0, 0, &[0, 0, 0, 0, c0, c1, c2, c3]);
 }
 
 /// Fills in the frame head, left free at `at`, of the header block that follows it to the end of `out`. A block too
 /// long for one frame (only foreign metadata can make it so) is cut into CONTINUATIONs. RFC 9113 §6.10.
-pub(crate) fn finish_block(out: &mut Vec<u8>, at: usize, stream: u32) {
+pub fn finish_block(out: &mut Vec<u8>, at: usize, stream: u32) {
     let len = out.len() - at - HEAD;
     if len <= DEFAULT_MAX_FRAME {
         let head = FrameHead { len, kind: kind::HEADERS, flags: flag::END_HEADERS, stream };
@@ -153,7 +157,7 @@ pub(crate) fn finish_block(out: &mut Vec<u8>, at: usize, stream: u32) {
 }
 
 /// A payload without its padding, or `None` where the padding is longer than the payload. RFC 9113 §6.1.
-pub(crate) fn unpadded(head: FrameHead, payload: &[u8]) -> Option<&[u8]> {
+pub fn unpadded(head: FrameHead, payload: &[u8]) -> Option<&[u8]> {
     if !head.has(flag::PADDED) {
         return Some(payload);
     }

@@ -21,6 +21,7 @@
 //! | `stream` | one exchange under way |
 //! | `waiting`, `exchanges` | exchanges without a stream; all that are not settled |
 //! | `deadlines` | when the next of them runs out of time |
+//! | `starvation` | for how long the server has given no room for bodies |
 //! | `connection` | the conversation: requests in, frames out, responses to their exchanges |
 
 mod connection;
@@ -29,13 +30,14 @@ mod exchange;
 mod exchanges;
 mod fault;
 mod floods;
-pub(crate) mod frame;
+pub mod frame;
 mod goaway;
 mod head;
 pub mod hpack;
 mod incoming;
 mod outgoing;
 mod rules;
+mod starvation;
 mod stream;
 #[cfg(test)]
 mod testing;

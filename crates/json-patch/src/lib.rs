@@ -33,6 +33,7 @@ mod object;
 mod operation;
 mod outline;
 mod pointer;
+mod repeats;
 mod run;
 mod text;
 mod tree;

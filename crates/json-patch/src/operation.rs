@@ -8,6 +8,7 @@ use super::{
     error::{Label, json_error},
     node::Piece,
     pointer::Pointer,
+    repeats,
     tree::Value,
 };
 use gatepost_json::{Cursor, JsonError, JsonReadError};
@@ -91,8 +92,8 @@ pub struct Patch {
 }
 
 impl Patch {
-    /// Reads a patch. No bytes, `null` and `[]` are a patch without operations. Of a key that an operation has twice
-    /// the last counts, and unknown ones do not, as in Go.
+    /// Reads a patch. No bytes, `null` and `[]` are a patch without operations. Of a key that an operation, or an object
+    /// in its value, has twice the last counts, and unknown ones of an operation do not, as in Go.
     ///
     /// # Errors
     /// [`PatchError`]: not a list of objects, too many operations, or an operation that lacks something.
@@ -106,6 +107,18 @@ impl Patch {
             return Err(undecodable(0, "it has more than 4 GiB"));
         }
         let text = ByteString::try_from(bytes).map_err(|_| undecodable(0, "it is not UTF-8"))?;
+        let patch = Self::read(text)?;
+        let values = patch.operations.iter().filter_map(|operation| match operation.value {
+            Given::Written(TextRange { start, end }) => Some(start as usize..end as usize),
+            Given::Nothing | Given::Null => None,
+        });
+        match repeats::removed(&patch.text, values) {
+            Some(text) => Self::read(text.into()),
+            None => Ok(patch),
+        }
+    }
+
+    fn read(text: ByteString) -> Result<Self, PatchError> {
         let mut reader = Reader { text: &text, cursor: Cursor::new(&text), names: String::new() };
         let operations = reader.operations()?;
         let names = reader.names.into();

@@ -188,3 +188,29 @@ fn nothing_more_is_done_once_nobody_waits() {
     tree.cancelled = cancelled;
     assert_eq!(tree.opened(value), Err(OperationFault::Cancelled), "also within an operation");
 }
+
+#[test]
+fn of_a_key_twice_in_a_value_the_last_counts_for_every_reader() {
+    for (value, kept) in [
+        (r#"{"x":1,"x":2}"#, r#"{"x":2}"#),
+        (r#"{ "x" : 1 , "y":3, "\u0078" : 2 }"#, r#"{"y":3,"\u0078":2}"#),
+        (r#"{"x":{"y":1,"y":2},"x":{"z":[{"a":"a","a":"}"},{"a":1}]}}"#, r#"{"x":{"z":[{"a":"}"},{"a":1}]}}"#),
+        (r#"[{"x":1},{"x":1},"x",{"":[],"":{},"":","}]"#, r#"[{"x":1},{"x":1},"x",{"":","}]"#),
+        (r#"{"x":1,"x":2,"x":3,"\"":"\"","\\":4}"#, r#"{"x":3,"\"":"\"","\\":4}"#),
+        (r#"{"x":["y","y"],"y":{"x":"x","y":"x"}}"#, r#"{"x":["y","y"],"y":{"x":"x","y":"x"}}"#),
+    ] {
+        let patch = format!(r#"[{{"op":"add","path":"/a","value":{value}}},{{"op":"copy","from":"/a","path":"/b"}}]"#);
+        let patched = apply("{}", &patch).unwrap();
+        assert_eq!(patched.replace(' ', ""), format!(r#"{{"a":{kept},"b":{kept}}}"#), "{value}");
+    }
+    let test = r#"[{"op":"test","path":"/a","value":{"x":1,"x":2}}]"#;
+    assert!(apply(r#"{"a":{"x":2}}"#, test).is_ok());
+    assert!(apply(r#"{"a":{"x":1}}"#, test).is_err());
+}
+
+#[test]
+fn a_value_that_is_thousands_deep_may_have_keys_twice() {
+    let value = format!("{}1{}", r#"{"x":0,"x":"#.repeat(9_000), "}".repeat(9_000));
+    let patched = apply("{}", &format!(r#"[{{"op":"add","path":"/a","value":{value}}}]"#)).unwrap();
+    assert_eq!(patched, format!(r#"{{"a":{}1{}}}"#, r#"{"x":"#.repeat(9_000), "}".repeat(9_000)));
+}

@@ -9,22 +9,21 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use tokio::time::timeout_at;
 
-use super::{
-    super::{
-        case::Case,
-        lookup::Lookup,
-        patched::{Patched, Unpatched, patched, room_for, scanned},
-        status,
-        status::StatusError,
-    },
-    known,
+use super::super::{
+    case::Case,
+    lookup::{Lookup, known},
+    patched::{Patched, Unpatched, patched, room_for, scanned},
+    status,
+    status::StatusError,
 };
 use crate::{
     clock::now,
-    initialize::built_in,
+    initialize::{Initialization, built_in, share},
     live::hub::{Answered, Made, TaskFailure, TaskMessage},
     memory::{Purpose, Reservation},
-    model::{BuiltIn, Initializer, Labels, Review, Rope, StatusInfo},
+    model::{
+        BuiltIn, FailurePolicy, HookType, Initializer, Labels, Phase, ResourceInitializers, Review, Rope, StatusInfo,
+    },
     offload::{self, LARGE},
     patch::{Document, Patch, TouchedFields},
     wire::{
@@ -62,6 +61,8 @@ pub(super) enum Failure {
     Late(Duration),
     /// No process has claimed its name for long.
     Vacant,
+    /// No process has claimed its name since it was configured.
+    Unproven,
     /// It cannot act on this object.
     Unable(String),
     /// A dry run must not reach it.
@@ -81,6 +82,8 @@ pub(super) struct Turn<'a> {
     /// The object, where something has changed it.
     pub(super) before: Option<Arc<Patched>>,
     pub(super) began: Instant,
+    /// End of its time to act: the rest of the request's time is for those behind it, and for the answer.
+    pub(super) until: Instant,
     /// The creator's name, where it is not who makes the request.
     pub(super) creator: Option<Arc<str>>,
 }
@@ -88,9 +91,6 @@ pub(super) struct Turn<'a> {
 impl Turn<'_> {
     /// Has the initializer act.
     pub(super) async fn act(&self, lookup: &mut Lookup<'_>) -> Result<Acted, Failure> {
-        if self.until() <= self.began {
-            return Err(self.late());
-        }
         match (&self.one.built_in, &self.one.attach) {
             (Some(additions), _) => self.add(additions, lookup).await,
             (None, Some(_)) => self.ask(lookup).await,
@@ -101,7 +101,7 @@ impl Turn<'_> {
 
     async fn add(&self, additions: &BuiltIn, lookup: &mut Lookup<'_>) -> Result<Acted, Failure> {
         let labels = if additions.reads_namespace() {
-            let finding = timeout_at(self.until().into(), known(lookup, Lookup::namespace_labels));
+            let finding = timeout_at(self.until.into(), known(lookup, Lookup::namespace_labels));
             let Ok(found) = finding.await else { return Err(self.late()) };
             Some(found.map_err(|refusal| Failure::Unable(refusal.message))?)
         } else {
@@ -117,7 +117,8 @@ impl Turn<'_> {
         };
         let additional =
             if place.len() < LARGE { built_in::work(&additions, review.bytes.slices(place.clone())) } else { 0 };
-        self.changed(additional, self.until(), move |cancelled| {
+        // It waits for nobody: whoever has used up the time, it acts while there is an answer to be given.
+        self.changed(additional, self.end(), move |cancelled| {
             let object = review.bytes.copy_of(place);
             let facts = built_in::TemplateFacts {
                 namespace: &review.namespace,
@@ -137,7 +138,7 @@ impl Turn<'_> {
     }
 
     async fn ask(&self, lookup: &mut Lookup<'_>) -> Result<Acted, Failure> {
-        let Ok(labels) = timeout_at(self.until().into(), labels(lookup)).await else { return Err(self.late()) };
+        let Ok(labels) = timeout_at(self.until.into(), labels(lookup)).await else { return Err(self.late()) };
         let answer = self.answer(labels).await?;
         self.acted(answer).await
     }
@@ -147,7 +148,7 @@ impl Turn<'_> {
         if self.case.review.dry_run && !self.one.side_effects.none_for(true) {
             return Err(Failure::DryRun);
         }
-        if self.until() <= now() {
+        if self.until <= now() {
             return Err(self.late());
         }
         let review = self.review().clone();
@@ -156,14 +157,15 @@ impl Turn<'_> {
         let name = Arc::clone(&self.one.name);
         // It is gone through twice: to be written, and for its digest.
         let writing = offload::run(2 * size, move || message(&name, &review, &labels, room));
-        let message = match timeout_at(self.until().into(), writing).await {
+        let message = match timeout_at(self.until.into(), writing).await {
             Ok(message) => message.map_err(Failure::Unable)?,
             Err(_) => return Err(self.late()),
         };
         let hub = self.case.gate.current.hub();
-        let (answered, room) = hub.ask(&self.one.name, message, self.until()).await.map_err(|why| match why {
+        let (answered, room) = hub.ask(&self.one.name, message, self.until).await.map_err(|why| match why {
             TaskFailure::Late => self.late(),
             TaskFailure::Vacant(_) => Failure::Vacant,
+            TaskFailure::Unproven => Failure::Unproven,
             TaskFailure::Full => Failure::Full,
             TaskFailure::NoRoom => Failure::NoRoom,
             TaskFailure::Unusable(why) => Failure::Unable(why.to_owned()),
@@ -224,19 +226,51 @@ impl Turn<'_> {
         self.before.as_ref().map_or(self.case.review, |before| &before.review)
     }
 
-    /// End of the time to act: the rest of the request's time is for the answer.
-    fn until(&self) -> Instant {
-        end_of(self.case).min(self.began + self.one.timeout)
-    }
-
     /// End of the time to do what an answer says that has come in time.
     fn end(&self) -> Instant {
         self.case.caller.deadline.instant()
     }
 
     pub(super) fn late(&self) -> Failure {
-        Failure::Late(self.until().saturating_duration_since(self.began))
+        Failure::Late(self.until.saturating_duration_since(self.began))
     }
+}
+
+/// Does the object go on without the initializer, where it does not act?
+pub(super) fn is_passed_over(case: Case<'_>, one: &Initializer) -> bool {
+    let bypass = case.bypass;
+    let opened = bypass.fails_open(&one.name) || bypass.break_glass_covers(&one.name);
+    opened || one.failure_policy == FailurePolicy::Ignore || is_unproven(case, one)
+}
+
+/// Is it an initializer whose name no process has claimed since it was configured?
+pub(super) fn is_unproven(case: Case<'_>, one: &Initializer) -> bool {
+    let waits = one.built_in.is_none() && one.attach.is_some();
+    waits && case.gate.current.hub().is_unproven(&one.name)
+}
+
+/// End of an initializer's time to act, where it begins at `began` and that many of the list have their turns before
+/// those that it must leave time for. One without which the object is not created leaves none.
+pub(super) fn until(
+    case: Case<'_>,
+    (entry, one): (&ResourceInitializers, &Initializer),
+    (way, before): (&Initialization, usize),
+    began: Instant,
+) -> Instant {
+    let left = end_of(case).saturating_duration_since(began);
+    if !is_passed_over(case, one) {
+        return began + one.timeout.min(left);
+    }
+    let named = |name: &str| entry.initializers.iter().find(|one| *one.name == *name);
+    let processes = |one: &&Initializer| one.built_in.is_none() && one.attach.is_some();
+    let mut behind: Vec<_> =
+        way.pending().skip(before).filter_map(named).filter(processes).map(|one| one.timeout).collect();
+    if case.caller.phase == Phase::Review {
+        let validating = case.generation.hooks.iter().filter(|live| live.hook.hook_type == HookType::Validating);
+        // They are asked at once.
+        behind.extend(validating.map(|live| live.target.timeout()).max());
+    }
+    began + share(left, one.timeout, &behind)
 }
 
 /// The end of a request's time for initializers.
@@ -290,8 +324,8 @@ impl Failure {
 
     pub(super) fn refusal(self, name: &str) -> StatusError {
         Box::new(match self {
-            Self::Late(after) => status::initializer_late(name, after),
-            Self::Vacant => status::initializer_vacant(name),
+            Self::Late(after) => status::initializer_late(name, after, None),
+            Self::Vacant | Self::Unproven => status::initializer_vacant(name),
             Self::Unable(why) => status::initializer_failed(name, &why),
             Self::DryRun => status::initializer_on_dry_run(name),
             Self::Full => status::too_many_holds(name),
@@ -305,6 +339,7 @@ impl Failure {
         let why = match self {
             Self::Late(after) => format!("did not act within {} ms", after.as_millis()),
             Self::Vacant => "has no instance attached".to_owned(),
+            Self::Unproven => "is not in rotation until its first instance attaches".to_owned(),
             Self::Unable(why) => format!("could not act: {why}"),
             Self::DryRun => "has side effects and is not asked in a dry run".to_owned(),
             Self::Full | Self::NoRoom | Self::Rejected(_) => "did not act".to_owned(),

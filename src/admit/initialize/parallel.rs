@@ -9,7 +9,7 @@ use std::{collections::VecDeque, pin::Pin, sync::Arc, time::Instant};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::time::timeout_at;
 
-use super::act::{Answer, Failure, Turn, end_of, labels};
+use super::act::{Answer, Failure, Turn, end_of, labels, until};
 use crate::{
     admit::{case::Case, lookup::Lookup, patched::Patched},
     clock::now,
@@ -66,9 +66,11 @@ impl<'a> ParallelCalls<'a> {
         let Some(longest) = group.iter().map(|one| one.timeout).max() else { return };
         let began = now();
         let found = timeout_at(end_of(case).min(began + longest).into(), labels(lookup)).await;
+        let together = group.len();
         for one in group {
+            let until = until(case, (entry, one), (way, together), began);
             let (name, turn) =
-                (Arc::clone(&one.name), Turn { case, one, before: object.cloned(), began, creator: None });
+                (Arc::clone(&one.name), Turn { case, one, before: object.cloned(), began, until, creator: None });
             let Ok(labels) = &found else {
                 self.answers.push_back((name, Some(Err(turn.late()))));
                 continue;

@@ -4,7 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::json;
 
-use crate::{model::Verdict, telemetry::InitializerOutcome};
+use crate::{
+    model::{Initializer, Verdict},
+    telemetry::InitializerOutcome,
+};
 
 /// Prefix of the audit annotations that name the initializers which acted.
 const INITIALIZED: &str = "initialize.gatepost.dev";
@@ -20,6 +23,14 @@ pub(in super::super) struct Run {
     pub(in super::super) took: Duration,
     /// Failure text where it failed and is passed over.
     pub(in super::super) passed_over: Option<String>,
+}
+
+/// The initializer before that has used up the request's time, where one that had its turn for `after` had less than its
+/// own timeout.
+pub(super) fn slowest<'r>(runs: &'r [Run], after: Duration, one: Option<&Initializer>) -> Option<(&'r str, Duration)> {
+    let cut = one.is_some_and(|one| after < one.timeout);
+    let slowest = runs.iter().max_by_key(|run| run.took);
+    slowest.filter(|run| cut && run.took > after).map(|run| (&*run.name, run.took))
 }
 
 /// Says in the verdict which initializers acted, and warns of those that were passed over. The warning that the object

@@ -1,7 +1,9 @@
 //! Alone: webhooks given back by the command itself, where no replica does it.
 
+use std::time::{Duration, SystemTime};
+
 use crate::{
-    adopt::{Reason, SeenWebhook, WebhookStanding, applied},
+    adopt::{Lease, Reason, SeenWebhook, WebhookStanding, applied},
     kube::{KubeClient, KubeError},
     source::kubernetes::adopting::remove,
     watch::adoption::{EVENTS_PATH, event},
@@ -9,6 +11,15 @@ use crate::{
 
 /// Component that Events name in place of a replica.
 const COMMAND: &str = "gatepost release";
+
+/// Age of a lease, by our clock, from which its replica counts as dead; the clocks may differ by some of that.
+pub(super) const SILENT: Duration = Duration::from_secs(60);
+
+/// Was the lease renewed lately, by our clock?
+pub(super) fn lives(lease: &Lease, now: SystemTime) -> bool {
+    let renewed = humantime::parse_rfc3339_weak(&lease.renewed).ok();
+    renewed.is_none_or(|renewed| now.duration_since(renewed).unwrap_or_default() < SILENT)
+}
 
 /// Takes the conditions off these, whoever has put them there, and writes an Event for each.
 ///

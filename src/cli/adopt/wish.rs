@@ -3,18 +3,20 @@
 
 use std::{
     fmt::Write as _,
+    io::{self, Write as _},
     time::{Duration, Instant, SystemTime},
 };
 
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::alone::give_back;
+use super::alone::{give_back, lives};
 use crate::{
     adopt::{
         AdoptionScope, CONDITION, Guard, LEADER, LIVE, Lease, Reason, Registered, SeenWebhook, WebhookKey,
         WebhookStanding, Wishes,
     },
+    cli::plural::counted,
     kube::{KubeAccess, KubeClient, KubeError},
     model::HookType,
     source::{Adopt, kubernetes::adopting},
@@ -25,7 +27,6 @@ use crate::{
 const EVERY: Duration = Duration::from_millis(500);
 /// Attempts of a write that conflicts with others.
 const TRIES: usize = 10;
-
 /// Most bytes of the patch with all requests: the lease has more to hold.
 const MOST_WISHES: usize = 64 << 10;
 
@@ -33,8 +34,6 @@ const MOST_WISHES: usize = 64 << 10;
 const NOT_SELECTED: &str = "not selected";
 /// Prefix of the text of `Reason::Released`.
 const RELEASED: &str = "released;";
-/// Age of a lease, by our clock, from which its replica counts as dead; the clocks may differ by some of that.
-const SILENT: Duration = Duration::from_secs(60);
 /// Time without a renewal after which no replica leads: with another one alive, that has taken the lease by then.
 const LEADERLESS: Duration = LIVE.saturating_add(Duration::from_secs(5));
 /// Time for which replicas may go on calling a webhook that was given back.
@@ -52,6 +51,8 @@ pub(super) enum State {
 pub(super) struct Cluster {
     client: KubeClient,
     adopt: Adopt,
+    /// Progress as last printed.
+    waits_for: String,
 }
 
 fn failed(error: &KubeError) -> String {
@@ -67,7 +68,7 @@ impl Cluster {
         let client = KubeClient::open(access).await.map_err(|error| failed(&error))?;
         let adopt =
             Adopt { wanted: AdoptionScope::Named, namespace, replica: String::new(), registration, upkeep: None };
-        Ok(Self { client, adopt })
+        Ok(Self { client, adopt, waits_for: String::new() })
     }
 
     async fn leases(&self) -> Result<Vec<Lease>, String> {
@@ -134,7 +135,8 @@ impl Cluster {
             };
         }
         let replicas = leases.iter().filter(|lease| !lease.is_leader()).count();
-        let _ = writeln!(told, "{taken} taken, {can} can be taken, {left} left; {replicas} replicas with --adopt");
+        let replicas = counted(replicas, "replica");
+        let _ = writeln!(told, "{taken} taken, {can} can be taken, {left} left; {replicas} with --adopt");
         Ok(told)
     }
 
@@ -193,14 +195,17 @@ impl Cluster {
     pub(super) async fn wait(&mut self, names: &[String], within: Duration, wanted: State) -> Result<String, String> {
         let began = Instant::now();
         let mut renewed: Option<(String, Instant)> = None;
+        let mut leads = false;
         loop {
             let leases = self.leases().await?;
             let leader = leases.iter().find(|lease| lease.is_leader());
             let state = leader.map(|lease| format!("{} {}", lease.holder, lease.renewed)).unwrap_or_default();
             if renewed.as_ref().is_none_or(|(known, _)| *known != state) {
+                leads = renewed.is_some();
                 renewed = Some((state, Instant::now()));
             }
             let alone = leader.is_none_or(|lease| lease.holder.is_empty())
+                || !leases.iter().any(|lease| lives(lease, SystemTime::now()))
                 || renewed.as_ref().is_some_and(|(_, at)| at.elapsed() > LEADERLESS);
             let mut seen = self.seen(&AdoptionScope::All, &leases).await?;
             seen.retain(|seen| names.is_empty() || is_named(&seen.standing, names));
@@ -212,6 +217,8 @@ impl Cluster {
             let (done, open): (Vec<_>, Vec<_>) =
                 seen.into_iter().partition(|seen| seen.standing.carries == (wanted == State::Taken));
             if wanted == State::Released && alone && !open.is_empty() && began.elapsed() < within {
+                let webhooks = counted(open.len(), "webhook");
+                self.say(format!("no replica with --adopt is alive: removing the condition from {webhooks}"));
                 give_back(&self.client, &open).await.map_err(|error| failed(&error))?;
                 sleep(EVERY).await;
                 continue;
@@ -234,14 +241,39 @@ impl Cluster {
                 }
                 return end(&done, &open, (wanted, names.is_empty(), alone), reason);
             }
+            self.say(match leader.filter(|_| leads) {
+                Some(leader) => {
+                    let act = if wanted == State::Taken { "take" } else { "give back" };
+                    format!("waiting for {} to {act} {}", leader.replica(), counted(open.len(), "webhook"))
+                }
+                None => {
+                    let longest = humantime::format_duration(LEADERLESS);
+                    let then = match wanted {
+                        State::Taken => "this command ends",
+                        State::Released => "this command gives back by itself",
+                    };
+                    format!("waiting for a sign of life of a replica with --adopt; without one, {then} after {longest}")
+                }
+            });
             sleep(EVERY).await;
+        }
+    }
+
+    /// Prints on stderr what the command waits for, once.
+    fn say(&mut self, what: String) {
+        if self.waits_for != what {
+            // A reader that closed our stderr ends nothing.
+            let _ = writeln!(io::stderr(), "{what}");
+            self.waits_for = what;
         }
     }
 
     /// Waits until every apiserver has heard that it calls the webhooks, and no replica does any more. Then our registrations
     /// may be deleted, where nobody else sees to that.
-    async fn let_go(&self, given_back: &[SeenWebhook], alone: bool) -> Result<(), String> {
+    async fn let_go(&mut self, given_back: &[SeenWebhook], alone: bool) -> Result<(), String> {
         let held_back = given_back.iter().map(|seen| seen.in_flight).max().unwrap_or_default();
+        let goes_on = humantime::format_duration(Duration::from_secs((GOES_ON + held_back).as_secs()));
+        self.say(format!("given back; waiting {goes_on} until every apiserver has heard of it"));
         sleep(GOES_ON + held_back).await;
         if !alone {
             return Ok(());
@@ -264,12 +296,7 @@ fn uncalled(seen: &SeenWebhook, leases: &[Lease], now: SystemTime) -> Option<Str
     if !standing.carries {
         return None;
     }
-    let lives = |lease: &&Lease| {
-        let renewed = humantime::parse_rfc3339_weak(&lease.renewed).ok();
-        let age = renewed.map(|renewed| now.duration_since(renewed).unwrap_or_default());
-        !lease.is_leader() && age.is_none_or(|age| age < SILENT)
-    };
-    let replicas: Vec<_> = leases.iter().filter(lives).collect();
+    let replicas: Vec<_> = leases.iter().filter(|lease| !lease.is_leader() && lives(lease, now)).collect();
     let calls = |lease: &Lease| lease.claims().is_some_and(|claims| claims.ids.contains(&standing.id));
     let silent = replicas.iter().filter(|lease| !calls(lease));
     let silent: Vec<_> = silent.map(|lease| lease.replica()).collect();
@@ -335,6 +362,7 @@ mod tests {
 
     use super::*;
     use crate::adopt::{Claims, replica_lease, standings};
+    use crate::cli::adopt::alone::SILENT;
 
     #[test]
     fn who_does_not_call_what_the_apiserver_does_not_is_told() {

@@ -42,10 +42,10 @@ impl Filter {
         let any = !(self.denied || self.failed || self.allowed);
         match &self.hook {
             None => {
-                let failed = || record.is_failed() || record.hooks.iter().any(Asked::is_failed);
+                let failed = || record.is_failed() || record.asked().any(Asked::is_failed);
                 any || self.denied && !record.allowed || self.allowed && record.allowed || self.failed && failed()
             }
-            Some(name) => record.hooks.iter().filter(|asked| asked.hook == **name).any(|asked| {
+            Some(name) => record.asked().filter(|asked| asked.hook == **name).any(|asked| {
                 any || self.denied && asked.is_denied()
                     || self.allowed && asked.is_allowed()
                     || self.failed && asked.is_failed()
@@ -104,7 +104,7 @@ impl ResourceName {
     ///
     /// # Errors
     /// The expected form.
-    pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
         let (full, subresource) = match text.split_once('/') {
             Some((full, subresource)) => (full, Some(subresource.to_owned())),
             None => (text, None),
@@ -116,15 +116,62 @@ impl ResourceName {
         let is_plain = |word: &str| !word.is_empty() && !word.bytes().any(|byte| byte.is_ascii_uppercase());
         if !is_plain(resource) || !group.as_deref().is_none_or(is_plain) || !subresource.as_deref().is_none_or(is_plain)
         {
-            return Err("write a resource as in a rule: pods, pods/exec, deployments.apps");
+            let hint = plural(&resource.to_ascii_lowercase()).map(|hint| format!("; did you mean {hint}?"));
+            let hint = hint.unwrap_or_default();
+            return Err(format!("write a resource as in a rule: pods, pods/exec, deployments.apps{hint}"));
         }
         Ok(Self { resource: resource.to_owned(), group, subresource })
+    }
+
+    /// Name of the resource, where this one looks like its kind or its short name.
+    pub(super) fn hint(&self) -> Option<String> {
+        plural(&self.resource)
     }
 
     fn is_of(&self, record: &Record<'_>) -> bool {
         record.resource == self.resource
             && self.group.as_ref().is_none_or(|group| record.group == **group)
             && self.subresource.as_ref().is_none_or(|subresource| record.subresource == **subresource)
+    }
+}
+
+/// Resource of a kind in lower case, or of a short name of kubectl's; `None` for what may be a resource itself.
+fn plural(word: &str) -> Option<String> {
+    const SHORT: [(&str, &str); 24] = [
+        ("cj", "cronjobs"),
+        ("cm", "configmaps"),
+        ("crd", "customresourcedefinitions"),
+        ("crds", "customresourcedefinitions"),
+        ("csr", "certificatesigningrequests"),
+        ("deploy", "deployments"),
+        ("ds", "daemonsets"),
+        ("ep", "endpoints"),
+        ("ev", "events"),
+        ("hpa", "horizontalpodautoscalers"),
+        ("ing", "ingresses"),
+        ("limits", "limitranges"),
+        ("netpol", "networkpolicies"),
+        ("no", "nodes"),
+        ("ns", "namespaces"),
+        ("pdb", "poddisruptionbudgets"),
+        ("po", "pods"),
+        ("pv", "persistentvolumes"),
+        ("pvc", "persistentvolumeclaims"),
+        ("quota", "resourcequotas"),
+        ("rs", "replicasets"),
+        ("sa", "serviceaccounts"),
+        ("sts", "statefulsets"),
+        ("svc", "services"),
+    ];
+    if let Some((_, full)) = SHORT.iter().find(|(short, _)| *short == word) {
+        return Some((*full).to_owned());
+    }
+    let ends = |endings: &[&str]| endings.iter().any(|ending| word.ends_with(ending));
+    match word.strip_suffix('y') {
+        Some(stem) if !ends(&["ay", "ey", "oy", "uy"]) => Some(format!("{stem}ies")),
+        _ if ends(&["ss", "x", "ch", "sh"]) => Some(format!("{word}es")),
+        _ if ends(&["s"]) => None,
+        _ => Some(format!("{word}s")),
     }
 }
 
@@ -144,6 +191,23 @@ pub(super) fn moment(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_kind_or_a_short_name_hints_at_its_resource() {
+        let hint = |text: &str| ResourceName::parse(text).unwrap().hint();
+        for (typed, meant) in [
+            ("pod", "pods"),
+            ("po", "pods"),
+            ("svc", "services"),
+            ("ingress", "ingresses"),
+            ("networkpolicy", "networkpolicies"),
+            ("deployment.apps", "deployments"),
+        ] {
+            assert_eq!(hint(typed).as_deref(), Some(meant), "{typed}");
+        }
+        assert_eq!([hint("pods"), hint("endpoints"), hint("deployments.apps")], [None, None, None]);
+        assert!(ResourceName::parse("Pod").unwrap_err().ends_with("did you mean pods?"));
+    }
 
     const LINES: [&str; 5] = [
         r#"{"time_us":10,"uid":"0","resource":"pods","namespace":"shop","name":"web-0","user":"ann","allowed":true,

@@ -8,6 +8,7 @@ use std::{
 };
 
 use super::{
+    counted,
     filter::Filter,
     lines::{Found, Lines},
     record::{self, Record},
@@ -45,7 +46,7 @@ impl Met {
             Some((first, last)) => format!(", from {} to {}", show::time(first), show::time(last)),
             None => String::new(),
         };
-        format!("{} reviews were read{of}", self.records)
+        format!("read: {}{of}", counted(self.records as usize, "review"))
     }
 }
 

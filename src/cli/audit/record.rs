@@ -47,6 +47,8 @@ pub(super) struct Record<'a> {
     pub(super) break_glass: Vec<Opened<'a>>,
     #[serde(borrow, default)]
     pub(super) hooks: Vec<Asked<'a>>,
+    #[serde(borrow, default)]
+    pub(super) initializers: Vec<Asked<'a>>,
 }
 
 /// A bypass rule that applied, or break-glass that was open.
@@ -58,10 +60,10 @@ pub(super) struct Opened<'a> {
     pub(super) reason: Cow<'a, str>,
 }
 
-/// One hook that was selected.
+/// One hook that was selected, or one turn of an initializer.
 #[derive(Debug, Deserialize)]
 pub(super) struct Asked<'a> {
-    #[serde(borrow)]
+    #[serde(borrow, alias = "initializer")]
     pub(super) hook: Cow<'a, str>,
     #[serde(borrow)]
     pub(super) outcome: Cow<'a, str>,
@@ -101,24 +103,29 @@ impl<'a> Record<'a> {
 
     /// Was it rejected without a hook's no: by a call that failed, or by Gatepost itself?
     pub(super) fn is_failed(&self) -> bool {
-        !self.allowed && !self.hooks.iter().any(Asked::is_denied)
+        !self.allowed && !self.asked().any(Asked::is_denied)
+    }
+
+    /// The hooks that were selected, and the turns of initializers.
+    pub(super) fn asked(&self) -> impl Iterator<Item = &Asked<'a>> {
+        self.initializers.iter().chain(&self.hooks)
     }
 }
 
 impl Asked<'_> {
     /// Has it said no?
     pub(super) fn is_denied(&self) -> bool {
-        self.outcome == "denied"
+        matches!(&*self.outcome, "denied" | "rejected")
     }
 
     /// Has its call failed, whatever became of that?
     pub(super) fn is_failed(&self) -> bool {
-        matches!(&*self.outcome, "failed_open" | "failed_closed")
+        matches!(&*self.outcome, "failed_open" | "failed_closed" | "shed")
     }
 
     /// Has it said yes?
     pub(super) fn is_allowed(&self) -> bool {
-        self.outcome == "allowed"
+        matches!(&*self.outcome, "allowed" | "changed" | "unchanged")
     }
 
     /// Duration of the call, or of the wait for it.

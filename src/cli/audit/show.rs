@@ -7,15 +7,16 @@ use std::{
 
 use super::record::{Asked, Record};
 
-/// One record as a paragraph: what happened in the first line, why below it.
-pub(super) fn paragraph(record: &Record<'_>) -> String {
+/// One record as a paragraph: what happened in the first line, why below it. Of several that are alike it is the first;
+/// `repeats` says how many they are, and the time of the last.
+pub(super) fn paragraph(record: &Record<'_>, repeats: Option<(u64, u64)>) -> String {
     let mut text = String::new();
     // Writing to memory cannot fail.
-    let _ = write(record, &mut text);
+    let _ = write(record, repeats, &mut text);
     text
 }
 
-fn write(record: &Record<'_>, out: &mut String) -> fmt::Result {
+fn write(record: &Record<'_>, repeats: Option<(u64, u64)>, out: &mut String) -> fmt::Result {
     let verdict = match (record.allowed, record.is_failed()) {
         (true, _) => "allowed",
         (false, false) => "denied",
@@ -31,12 +32,18 @@ fn write(record: &Record<'_>, out: &mut String) -> fmt::Result {
     let name = if record.name.is_empty() { "(no name yet)" } else { &record.name };
     write!(out, " {}{separator}{}", clean(&record.namespace), clean(name))?;
     part(out, " by ", &record.user)?;
-    out.push_str(if record.dry_run { " (dry run)\n" } else { "\n" });
+    out.push_str(if record.dry_run { " (dry run)" } else { "" });
+    if let Some((times, last)) = repeats {
+        write!(out, "  x{times}, last at {}", time(last))?;
+    }
+    out.push('\n');
     if let Some(message) = &record.message {
         writeln!(out, "    {}", clean(message))?;
     }
-    for asked in record.hooks.iter().filter(|asked| asked.is_denied() || asked.is_failed()) {
-        writeln!(out, "    hook {}", hook(asked))?;
+    for (noun, list) in [("initializer", &record.initializers), ("hook", &record.hooks)] {
+        for asked in list.iter().filter(|asked| asked.is_denied() || asked.is_failed()) {
+            writeln!(out, "    {noun} {}", hook(asked))?;
+        }
     }
     if let Some(others) = others(&record.hooks) {
         writeln!(out, "    other hooks: {others}")?;
@@ -117,7 +124,7 @@ mod tests {
             {"hook":"c","outcome":"failed_open","failure":"timeout","error":"no answer within 250ms","took_us":250100}]}"#;
         let record = Record::parse(line.as_bytes()).expect("a record");
         assert_eq!(
-            paragraph(&record),
+            paragraph(&record, None),
             "2026-01-01T00:00:00.812Z  denied 403 Forbidden  CREATE deployments.apps/scale shop/web by ann (dry run)\n    \
              no \u{fffd}[31m latest\n    \
              hook a: denied after 790us\n    \
@@ -127,6 +134,24 @@ mod tests {
              uid 705a; audit id 9b\u{fffd}1; took 250ms; configuration 3 (sha256:9f86)\n"
         );
         let bare = Record::parse(br#"{"time_us":18446744073709551615,"uid":"u","allowed":true}"#).expect("a record");
-        assert!(paragraph(&bare).starts_with("9999-12-31T23:59:59.999Z  allowed   "), "{}", paragraph(&bare));
+        let printed = paragraph(&bare, None);
+        assert!(printed.starts_with("9999-12-31T23:59:59.999Z  allowed   "), "{printed}");
+    }
+
+    #[test]
+    fn repeats_are_counted_and_a_refusing_initializer_is_named() {
+        let line = br#"{"time_us":1767225600000000,"uid":"u","operation":"CREATE","resource":"pods","namespace":"shop",
+            "user":"ann","allowed":false,"code":403,"reason":"Forbidden","message":"initializer \"a.x\" refused the object",
+            "took_us":12,"initializers":[{"initializer":"b.x","outcome":"changed","took_us":3},
+            {"initializer":"a.x","outcome":"rejected","took_us":790}],"hooks":[]}"#;
+        let record = Record::parse(line).expect("a record");
+        assert_eq!(
+            paragraph(&record, Some((12, 1_767_225_660_000_000))),
+            "2026-01-01T00:00:00.000Z  denied 403 Forbidden  CREATE pods shop/(no name yet) by ann  x12, last at \
+             2026-01-01T00:01:00.000Z\n    \
+             initializer \"a.x\" refused the object\n    \
+             initializer a.x: rejected after 790us\n    \
+             uid u; took 12us; configuration 0\n"
+        );
     }
 }

@@ -48,6 +48,9 @@ pub(super) fn report(candidate: &Candidate) -> io::Result<(String, bool)> {
     }
     let passed = tried.iter().filter(|tried| matches!(tried, Tried::Passed(..))).count();
     let _ = writeln!(output, "{passed} of {} would enter rotation", counted(hooks.len(), "hook"));
+    if candidate.snapshot.claimed().next().is_some() {
+        let _ = writeln!(output, "no initializer is dialled: their processes attach to serve; see `gatepost status`");
+    }
     Ok((output, passed == hooks.len()))
 }
 

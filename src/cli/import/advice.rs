@@ -14,7 +14,10 @@ pub(super) fn advice(folder: &Path, objects: &[Object], kept: &[Object], sound: 
     if objects.is_empty() {
         return String::from("\nThere is nothing to move behind Gatepost. Delete nothing from the cluster.\n");
     }
-    let mut out = String::from("\nNext:\n");
+    let mut out = String::from(
+        "\nNext, to serve these files in the originals' place (where `gatepost adopt` takes the originals over instead, \
+         delete nothing and skip these steps):\n",
+    );
     let mut step = 0;
     let mut next = |text: &str| {
         step += 1;
@@ -48,7 +51,7 @@ pub(super) fn advice(folder: &Path, objects: &[Object], kept: &[Object], sound: 
     if of(objects, Phase::Mutating).next().is_some() {
         notes.push(
             "mutating hooks are registered apart (gatepost register --kind mutating), and count in the order of their \
-             configurations' names; between two of them the apiserver sets no defaults (docs/beside-an-apiserver.md)"
+             configurations' names; between two of them the apiserver sets no defaults"
                 .to_owned(),
         );
     }
@@ -67,7 +70,7 @@ pub(super) fn advice(folder: &Path, objects: &[Object], kept: &[Object], sound: 
     if !services.is_empty() {
         let hosts: BTreeSet<_> = services.iter().map(|(_, host)| host.as_str()).collect();
         notes.push(format!(
-            "{} hooks name a Service; Gatepost asks for {}, and beside the apiserver such names may not resolve: \
+            "hooks that name a Service: {}; Gatepost asks for {}, and beside the apiserver such names may not resolve: \
              write the Service's cluster IP and this name into the hosts file there (keep the name, since the \
              hook's certificate has it), or let that host ask the cluster's DNS",
             services.len(),
@@ -76,7 +79,7 @@ pub(super) fn advice(folder: &Path, objects: &[Object], kept: &[Object], sound: 
     }
     if !selecting.is_empty() {
         notes.push(format!(
-            "{} hooks have a namespaceSelector ({}), and reviews do not carry the labels of namespaces: let \
+            "hooks with a namespaceSelector: {} ({}); reviews do not carry the labels of namespaces: let \
              --namespaces-from name a kubeconfig (or in-cluster) whose user may get, list and watch namespaces; \
              without it a review that such a hook may want is rejected",
             selecting.len(),
@@ -85,7 +88,7 @@ pub(super) fn advice(folder: &Path, objects: &[Object], kept: &[Object], sound: 
     }
     if !asking.is_empty() {
         notes.push(format!(
-            "{} hooks have matchConditions that ask the authorizer ({}): let --namespaces-from name a kubeconfig (or \
+            "hooks with matchConditions that ask the authorizer: {} ({}); let --namespaces-from name a kubeconfig (or \
              in-cluster) whose user may create subjectaccessreviews; without it the configuration is refused",
             asking.len(),
             few(asking.iter().copied()),
@@ -94,7 +97,7 @@ pub(super) fn advice(folder: &Path, objects: &[Object], kept: &[Object], sound: 
     let adopted: Vec<_> = objects.iter().flat_map(|object| &object.adopted).map(String::as_str).collect();
     if !adopted.is_empty() {
         notes.push(format!(
-            "{} hooks are called by a Gatepost with --adopt already ({}); the files are without its condition: give them \
+            "hooks that a Gatepost with --adopt calls already: {} ({}); the files are without its condition: give them \
              back first (gatepost release), or leave them out here",
             adopted.len(),
             few(adopted.iter().copied()),
@@ -170,9 +173,9 @@ mod tests {
         let service = |n: usize| json!({"name": format!("h{n}.a.b"), "clientConfig": {"service": {"name": format!("s{n}"), "namespace": "n"}}, "namespaceSelector": {"matchLabels": {"a": "b"}}});
         let objects = [object(Phase::Validating, (0..7).map(service).collect())];
         let printed = advice(Path::new("f"), &objects, &[], true);
-        assert!(printed.contains("7 hooks name a Service; Gatepost asks for s0.n.svc"), "{printed}");
+        assert!(printed.contains("hooks that name a Service: 7; Gatepost asks for s0.n.svc"), "{printed}");
         assert!(printed.contains("--tls-key FILE --namespaces-from KUBECONFIG\n"), "{printed}");
-        assert!(printed.contains("and 2 more") && printed.contains("namespaceSelector (h0.a.b,"), "{printed}");
+        assert!(printed.contains("and 2 more") && printed.contains("namespaceSelector: 7 (h0.a.b,"), "{printed}");
         let condition = json!([{"name": "c", "expression": "authorizer.path('/x').check('get').allowed()"}]);
         let objects = [object(Phase::Validating, json!([{"name": "a.b.c", "matchConditions": condition}]))];
         let printed = advice(Path::new("f"), &objects, &[], true);

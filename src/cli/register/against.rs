@@ -4,6 +4,7 @@ use std::{fmt::Write as _, fs, path::PathBuf};
 
 use serde_json::Value;
 
+use crate::cli::plural::counted;
 use crate::snapshot::{
     Snapshot,
     coverage::{CoverageSubject, Registration, compared},
@@ -38,10 +39,14 @@ pub(in crate::cli) fn report(snapshot: &Snapshot, files: &[PathBuf]) -> Result<(
     let (resources, hooks, entries) = (of_initializers.len(), of_hooks.len(), registration.len());
     let also = match resources {
         0 => String::new(),
-        _ => format!(" and the initializers of {resources} resources"),
+        _ => format!(" and the initializers of {}", counted(resources, "resource")),
     };
     match covered {
-        true => drop(writeln!(output, "what the rules of {hooks} hooks{also} see is sent, by {entries} entries")),
+        true => {
+            let hooks = counted(hooks, "hook");
+            let _ =
+                writeln!(output, "what the rules of {hooks}{also} see is sent; entries of the registration: {entries}");
+        }
         false => output.push_str(
             "hooks never see what is not sent: run gatepost register --config PATH and apply what it prints\n",
         ),
@@ -111,6 +116,11 @@ mod tests {
             format!("{{operations: [CREATE], apiGroups: [x.io], apiVersions: [{version}], resources: [things]}}")
         };
         let creates = PODS.replace(", UPDATE", "");
+        let events = |groups: &str| {
+            format!("{{operations: [CREATE], apiGroups: [{groups}], apiVersions: [v1], resources: [events]}}")
+        };
+        let (core, both) = (events("''"), events("'', events.k8s.io"));
+        let converting = format!("{ALL}, {core}");
         for (hook, entry, words) in [
             ((PODS, ""), (PODS, "/validate", ""), ""),
             ((PODS, ""), (ALL, "/validate", ""), ""),
@@ -121,6 +131,10 @@ mod tests {
             ((&*things("v1"), ""), (&things("v1"), "/validate/one-version", ""), ""),
             ((&*things("v1"), ""), (ALL, "/validate/one-version", ""), "in other versions than it takes"),
             ((&*things("'*'"), ""), (&things("v2"), "/validate", ""), ""),
+            ((&*core, ""), (ALL, "/validate/one-version", ""), "CREATE of events is sent by"),
+            ((&*core, ""), (&*converting, "/validate/one-version", ""), ""),
+            ((&*core, "matchPolicy: Exact"), (ALL, "/validate/one-version", ""), ""),
+            ((&*both, ""), (&*both, "/validate/one-version", ""), ""),
             ((PODS, ""), (PODS, "/validate", LABEL), "a selector of g.validate.gatepost.dev leaves it out"),
         ] {
             let (output, covered) = of(hook, entry);
@@ -220,8 +234,7 @@ mod tests {
             let (text, covered) = report(&snapshot, &[file]).unwrap();
             assert_eq!(covered, words.is_empty(), "{rules} {path}: {text}");
             assert!(text.contains(words), "{rules} {path}: {text}");
-            let named =
-                if covered { "0 hooks and the initializers of 1 resources" } else { "\ninitializers of pods: " };
+            let named = if covered { "0 hooks and the initializers of 1 resource" } else { "\ninitializers of pods: " };
             assert!(text.contains(named), "{text}");
         }
     }

@@ -143,9 +143,11 @@ impl Plan {
         for later in 1..self.entries.len() {
             let (before, rest) = self.entries.split_at_mut(later);
             let Some(entry) = rest.first() else { continue };
+            let leaves =
+                |atom: &Atom, other: &Atom, own: &[Atom]| atom.is_within(other) && !atom.is_unconverted_by(other, own);
             let sent = |atom: &Atom| {
                 let mut earlier = before.iter().filter(|earlier| earlier.sees_all_of(entry));
-                earlier.any(|earlier| earlier.atoms.iter().any(|other| atom.is_within(other)))
+                earlier.any(|earlier| earlier.atoms.iter().any(|other| leaves(atom, other, &entry.atoms)))
             };
             let kept: Vec<Atom> = entry.atoms.iter().filter(|atom| !sent(atom)).cloned().collect();
             if let Some(entry) = rest.first_mut() {

@@ -37,7 +37,8 @@ pub(super) fn union(hooks: &[Arc<Hook>]) -> Union {
     // alone cannot share an entry with one that takes the other.
     let apart = |one: &Atom, other: &Atom| one.shares_objects_with(other) && atoms.get(one) != atoms.get(other);
     let all: Vec<_> = atoms.keys().cloned().collect();
-    let kept = all.iter().filter(|atom| !all.iter().any(|other| other != *atom && atom.is_within(other)));
+    let is_sent = |atom: &Atom, other: &Atom| other != atom && atom.is_within(other) && !apart(atom, other);
+    let kept = all.iter().filter(|atom| !all.iter().any(|other| is_sent(atom, other)));
     let mut entries: Vec<Vec<&Atom>> = Vec::new();
     for atom in kept {
         let fits = |entry: &Vec<&Atom>| !entry.iter().any(|other| atom.contradicts(other) || apart(atom, other));

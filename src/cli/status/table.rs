@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::urgent;
 use crate::{
+    cli::plural::counted,
     replicas::{HookReport, HookStanding, InitializerReport, ReplicaReport, ReplicasSeen},
     schema::status::CallsInVain,
 };
@@ -69,9 +70,9 @@ fn state(report: &ReplicaReport) -> &'static str {
         ReplicaReport { rejected: Some(_), .. } => "holding back",
         ReplicaReport { read_failure: Some(_), .. } => "cannot read",
         ReplicaReport { from_last_good: Some(_), .. } => "from disk",
-        ReplicaReport { hooks, .. } if hooks.iter().any(|hook| hook.failures.is_some()) => "failing",
+        ReplicaReport { hooks, .. } if hooks.iter().any(is_failing) => "failing",
         ReplicaReport { hooks, .. } if hooks.iter().any(|hook| hook.overdue.is_some()) => "degraded",
-        ReplicaReport { initializers, .. } if initializers.iter().any(|one| one.instances == 0) => "degraded",
+        ReplicaReport { faults, .. } if !faults.is_empty() => "degraded",
         _ => "ok",
     }
 }
@@ -93,11 +94,16 @@ fn word(hook: &HookReport) -> Option<&'static str> {
         HookStanding::Probing => "Probing",
         HookStanding::Draining => "Draining",
         HookStanding::Unknown => "Unknown",
-        HookStanding::Active if hook.failures.is_some() => "Failing",
+        HookStanding::Active if is_failing(hook) => "Failing",
         HookStanding::Active if hook.moves_to.is_some() => "Moving",
         HookStanding::Active if hook.overdue.is_some() => "Unproven",
         HookStanding::Active => "Active",
     })
+}
+
+/// Have calls of it failed lately, without as many successes after them?
+fn is_failing(hook: &HookReport) -> bool {
+    hook.failures.as_ref().is_some_and(|failures| !failures.has_recovered())
 }
 
 /// Further facts to look into, a line each.
@@ -113,8 +119,10 @@ fn attention(report: &ReplicaReport) -> Vec<String> {
             more => format!("holds back {more} documents of"),
         };
         lines.push(format!(
-            "{what} revision {} ({} problems); invalid since {}",
-            rejected.revision, rejected.count, rejected.since
+            "{what} revision {} ({}); invalid since {}",
+            rejected.revision,
+            counted(rejected.count, "problem"),
+            rejected.since
         ));
         lines.extend(rejected.held.iter().take(MOST_HELD).map(|held| {
             let means = if held.keeps { "its last good state is in force" } else { "nothing of it is in force" };
@@ -125,10 +133,10 @@ fn attention(report: &ReplicaReport) -> Vec<String> {
         }
     }
     lines.extend(report.hooks.iter().filter_map(|hook| Some(in_vain(hook, hook.in_vain.as_ref()?))));
-    lines.extend(report.initializers.iter().map(attended));
+    lines.extend(report.initializers.iter().filter(|one| one.retired_since.is_none()).map(attended));
     if report.initializers_left_out > 0 {
         let more = report.initializers_left_out;
-        lines.push(format!("{more} more initializers; gatepost_initializer_instances has each of them"));
+        lines.push(format!("{more} more of the initializers; gatepost_initializer_instances has each of them"));
     }
     let draining = report.hooks.iter().filter(|hook| hook.state == HookStanding::Draining);
     lines.extend(draining.map(|hook| format!("{} is draining since {}", hook.name, hook.since)));
@@ -139,15 +147,16 @@ fn attention(report: &ReplicaReport) -> Vec<String> {
 fn attended(one: &InitializerReport) -> String {
     let InitializerReport { name, instances, holds, oldest_hold_seconds, .. } = one;
     let oldest = oldest_hold_seconds.map(|age| format!(", the oldest for {age:.1}s")).unwrap_or_default();
-    format!("initializer {name}: {instances} instances, {holds} objects wait{oldest}")
+    let (instances, waits) = (counted(*instances, "instance"), if *holds == 1 { "waits" } else { "wait" });
+    format!("initializer {name}: {instances}, {} {waits}{oldest}", counted(*holds, "object"))
 }
 
 /// Cost of asking a mutating hook ahead of its turn.
 fn in_vain(hook: &HookReport, CallsInVain { in_vain, calls, seconds }: &CallsInVain) -> String {
     let over = humantime::format_duration(std::time::Duration::from_secs(*seconds));
-    let share = (100 * in_vain).div_ceil((*calls).max(1));
+    let share = urgent::share(*in_vain, *calls);
     let name = &hook.name;
-    format!("{in_vain} of {calls} calls of {name} ({share} %) in the last {over} were ahead of its turn and in vain")
+    format!("{in_vain} of {calls} calls of {name}{share} in the last {over} were ahead of its turn and in vain")
 }
 
 #[cfg(test)]
@@ -158,7 +167,7 @@ mod tests {
     use crate::{
         live::Current,
         replicas::Replica,
-        schema::status::{BypassInForce, CallFailures, OpenGlass},
+        schema::status::{BypassInForce, CallFailures, OpenGlass, ReplicaFault, ReplicaFaultKind},
     };
 
     fn hook(name: &str, state: HookStanding) -> HookReport {
@@ -225,23 +234,31 @@ mod tests {
     }
 
     #[test]
-    fn initializers_are_printed_with_their_instances_and_objects() {
+    fn faults_come_first_and_initializers_are_printed_with_their_instances_and_objects() {
         let one = |name: &str, policy: &str, since: Option<&str>| InitializerReport {
             name: name.to_owned(),
             failure_policy: policy.to_owned(),
             instances: usize::from(since.is_none()) * 2,
             holds: usize::from(since.is_none()),
             oldest_hold_seconds: since.is_none().then_some(1.5),
+            state: HookStanding::Active,
+            retired_since: None,
             unattended_since: since.map(str::to_owned),
         };
         let since = Some("2026-01-01T00:00:00Z");
-        let initializers = vec![one("a.x", "Fail", since), one("b.x", "Ignore", since), one("c.x", "Fail", None)];
-        let printed = lines(vec![ReplicaReport { initializers, ..report("r", Vec::new()) }]);
-        let no_instance = "no instance of this initializer is attached since 2026-01-01T00:00:00Z";
-        assert_eq!(printed[0], format!("r: UNATTENDED a.x: {no_instance}; new objects are refused"));
-        assert_eq!(printed[1], format!("r: UNATTENDED b.x: {no_instance}; new objects are created without it"));
+        let initializers = vec![one("a.x", "Fail", since), one("c.x", "Fail", None)];
+        let fault = |kind, what: &str| ReplicaFault { kind, what: what.to_owned() };
+        let faults = vec![
+            fault(ReplicaFaultKind::Initializer, "a.x: never attached"),
+            fault(ReplicaFaultKind::Certificate, "the serving certificate has expired"),
+        ];
+        let other = ReplicaReport { faults: faults.clone(), ..report("s", Vec::new()) };
+        let printed = lines(vec![ReplicaReport { faults, initializers, ..report("r", Vec::new()) }, other]);
+        assert_eq!(printed[0], "r, s: CERTIFICATE the serving certificate has expired");
+        assert_eq!(printed[1], "r, s: INITIALIZER a.x: never attached");
         assert!(printed[4].contains("degraded"), "{}", printed[4]);
-        assert_eq!(printed[7], "r: initializer c.x: 2 instances, 1 objects wait, the oldest for 1.5s");
+        assert_eq!(printed[6], "r: initializer a.x: 0 instances, 0 objects wait");
+        assert_eq!(printed[7], "r: initializer c.x: 2 instances, 1 object waits, the oldest for 1.5s");
     }
 
     #[test]
@@ -252,7 +269,11 @@ mod tests {
             seconds: 300,
             kind: Some("timeout".to_owned()),
             last: Some("2026-01-01T00:10:00Z".to_owned()),
+            succeeded_since: Some(11),
+            last_success: Some("2026-01-01T00:10:05Z".to_owned()),
         };
+        let few =
+            CallFailures { failed: 2, calls: 4, kind: None, last: None, succeeded_since: Some(2), ..failures.clone() };
         let hooks = || {
             vec![
                 HookReport {
@@ -266,6 +287,7 @@ mod tests {
                     ..hook("moves", HookStanding::Active)
                 },
                 HookReport { failures: Some(failures.clone()), ..hook("fails", HookStanding::Active) },
+                HookReport { failures: Some(few.clone()), ..hook("is-well", HookStanding::Active) },
                 HookReport { reason: None, ..hook("fine", HookStanding::Active) },
             ]
         };
@@ -294,11 +316,14 @@ mod tests {
         };
         let printed = lines(vec![of("a"), of("b"), other]);
         assert_eq!(
-            printed.get(..7).unwrap(),
+            printed.get(..8).unwrap(),
             [
                 "a, b: BREAK-GLASS night is open until 2026-01-01T00:15:00Z: no hook is asked; INC-4711 (by ann)",
                 "c: BREAK-GLASS night is open until 2026-01-01T00:15:00Z: not asked: fine; INC-4711 (by ann)",
-                "a, b: FAILING fails: 12 of 40 calls failed (30 %) in the last 5m; last at 2026-01-01T00:10:00Z: timeout",
+                "a, b: FAILING fails: 12 of 40 calls failed (30 %) in the last 5m; last at 2026-01-01T00:10:00Z: timeout; \
+                 last success at 2026-01-01T00:10:05Z, 11 good since",
+                "a, b: RECOVERED is-well: 2 of 4 calls failed in the last 5m; last success at 2026-01-01T00:10:05Z, 2 good \
+                 since",
                 "a, b: UNPROVEN enforced: asked, although grpc://h:1 has passed no probe since 2026-01-01T00:00:05Z: \
                  refused (step: connect); overdue: it is called unproven, and its failure policy decides",
                 "a, b: UNPROVEN moves: asked at grpc://h:1 until grpc://h:2 passes a probe; none has since \
@@ -307,7 +332,7 @@ mod tests {
                 "",
             ]
         );
-        assert!(printed[8].ends_with("open         1 Active, 1 Failing, 1 Moving, 1 Unproven"), "{}", printed[8]);
-        assert!(printed[10].contains("partly open"), "{}", printed[10]);
+        assert!(printed[9].ends_with("open         2 Active, 1 Failing, 1 Moving, 1 Unproven"), "{}", printed[9]);
+        assert!(printed[11].contains("partly open"), "{}", printed[11]);
     }
 }

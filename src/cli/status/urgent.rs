@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::{
-    replicas::{HookReport, HookStanding, InitializerReport, ReplicaReport},
-    schema::status::{BypassInForce, CallFailures, OpenGlass},
+    replicas::{HookReport, HookStanding, ReplicaReport},
+    schema::status::{BypassInForce, CallFailures, OpenGlass, ReplicaFaultKind},
 };
 
 /// Replicas that are named in one line.
@@ -15,11 +15,11 @@ const MOST_LINES: usize = 30;
 /// Sort of a line, the most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
+    Fault(ReplicaFaultKind),
     BreakGlass,
     Reads,
     Failing,
     Unproven,
-    Unattended,
     Bypass,
 }
 
@@ -41,7 +41,7 @@ pub(super) fn lines(reports: &[ReplicaReport]) -> Vec<String> {
         let with_replicas = lines.iter().take(MOST_LINES).map(|text| format!("{}: {text}", named(&replicas[text])));
         output.extend(with_replicas);
         let more = lines.len().saturating_sub(MOST_LINES);
-        output.extend((more > 0).then(|| format!("… and {more} more lines like these; see --json")));
+        output.extend((more > 0).then(|| format!("… and {more} more of these; see --json")));
     }
     output
 }
@@ -54,7 +54,8 @@ fn named(replicas: &[&str]) -> String {
 }
 
 fn of(report: &ReplicaReport) -> Vec<(Rank, String)> {
-    let mut lines: Vec<_> = report.break_glass.iter().map(|glass| (Rank::BreakGlass, open(glass))).collect();
+    let mut lines: Vec<_> = report.faults.iter().map(|fault| (Rank::Fault(fault.kind), fault.to_string())).collect();
+    lines.extend(report.break_glass.iter().map(|glass| (Rank::BreakGlass, open(glass))));
     if let Some(failure) = &report.read_failure {
         let what = format!("cannot read the configuration since {}: {}", failure.since, failure.what);
         lines.push((Rank::Reads, what));
@@ -63,7 +64,6 @@ fn of(report: &ReplicaReport) -> Vec<(Rank, String)> {
         lines.extend(hook.failures.iter().map(|failures| (Rank::Failing, failing(hook, failures))));
         lines.extend(unproven(hook).map(|text| (Rank::Unproven, text)));
     }
-    lines.extend(report.initializers.iter().filter_map(|one| Some((Rank::Unattended, unattended(one)?))));
     lines.extend(report.bypasses.iter().map(|bypass| (Rank::Bypass, rule(bypass))));
     if report.bypasses_left_out > 0 {
         let more = format!("{} more bypass rules are in force; see /configz", report.bypasses_left_out);
@@ -82,12 +82,22 @@ fn open(glass: &OpenGlass) -> String {
 }
 
 fn failing(hook: &HookReport, failures: &CallFailures) -> String {
-    let CallFailures { failed, calls, seconds, kind, last } = failures;
+    let CallFailures { failed, calls, seconds, kind, last, succeeded_since, last_success } = failures;
     let over = humantime::format_duration(std::time::Duration::from_secs(*seconds));
-    let share = (100 * failed).div_ceil((*calls).max(1));
+    let share = share(*failed, *calls);
     let kind = kind.as_deref().unwrap_or("unknown");
     let last = last.as_ref().map(|last| format!("; last at {last}: {kind}")).unwrap_or_default();
-    format!("FAILING {}: {failed} of {calls} calls failed ({share} %) in the last {over}{last}", hook.name)
+    let since = succeeded_since.zip(last_success.as_ref());
+    let since = since.map(|(good, at)| format!("; last success at {at}, {good} good since")).unwrap_or_default();
+    let word = if failures.has_recovered() { "RECOVERED" } else { "FAILING" };
+    format!("{word} {}: {failed} of {calls} calls failed{share} in the last {over}{last}{since}", hook.name)
+}
+
+/// ` (30 %)`; nothing of so few that a share says less than the numbers.
+pub(super) fn share(some: u64, all: u64) -> String {
+    /// From so many on, one of them is 5 % or less.
+    const MANY: u64 = 20;
+    if all < MANY { String::new() } else { format!(" ({} %)", (100 * some).div_ceil(all)) }
 }
 
 /// A hook of which nobody knows whether it answers where it should.
@@ -110,16 +120,6 @@ fn unproven(hook: &HookReport) -> Option<String> {
         }
         _ => return None,
     })
-}
-
-/// An initializer without an instance, and what becomes of new objects.
-fn unattended(one: &InitializerReport) -> Option<String> {
-    let since = one.unattended_since.as_ref()?;
-    let means = match &*one.failure_policy {
-        "Ignore" => "new objects are created without it",
-        _ => "new objects are refused",
-    };
-    Some(format!("UNATTENDED {}: no instance of this initializer is attached since {since}; {means}", one.name))
 }
 
 fn rule(bypass: &BypassInForce) -> String {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     live::{
-        Current, FailedRead, LastGoodState, LiveHook, Namespaces, Overdue, Rejection, RetiredHook, Rotation,
+        Current, FailedRead, LastGoodState, LiveHook, Namespaces, Overdue, Rejection, RetiredEntry, Rotation,
         Unconfirmed, break_glass::BreakGlassState,
     },
     replicas::{PublishStatus, Replica},
@@ -123,15 +123,15 @@ fn unconfirmed(unconfirmed: &Unconfirmed) -> Value {
     })
 }
 
-/// Hooks that are no longer asked, but still answer requests that began before.
+/// Hooks and initializers that are no longer asked, but still answer requests that began before.
 fn leaving(current: &Current) -> Vec<Value> {
     let leaving = current.leaving();
     leaving.iter().map(draining).collect()
 }
 
-fn draining(retired: &RetiredHook) -> Value {
+fn draining(retired: &RetiredEntry) -> Value {
     let rotation = &retired.rotation;
-    json!({ "name": &*retired.hook.name, "state": rotation.as_str(), "since": time(rotation.since()) })
+    json!({ "name": &*retired.name, "state": rotation.as_str(), "since": time(rotation.since()) })
 }
 
 /// Failure of the last read, and since when reads fail; nothing after a good one.

@@ -3,12 +3,12 @@
 use std::{
     fmt,
     sync::{Arc, Weak},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use crate::{
     admit::Gate,
-    live::{Current, HookState, LastGoodState, LiveHook, Namespaces, attendance},
+    live::{Current, HookState, LastGoodState, LiveHook, Namespaces, attendance, replica_faults},
     snapshot::coverage,
     telemetry::{Audit, Reading},
 };
@@ -30,6 +30,8 @@ pub enum Readiness {
     Nameless,
     /// Not now: every review is refused, and has been for a while. Only for callers who have other replicas to go to.
     Stale,
+    /// Not now: the serving certificate has expired or is not valid yet, so that no caller gets in.
+    Unreachable,
     /// Not any longer: the process is about to end.
     Draining,
 }
@@ -40,6 +42,8 @@ impl Readiness {
     pub fn of(current: &Current) -> Self {
         if current.is_draining() {
             Self::Draining
+        } else if current.is_unreachable(SystemTime::now()) {
+            Self::Unreachable
         } else if current.age(Instant::now()).is_none() {
             if current.rejected().is_some() { Self::Rejected } else { Self::NeverRead }
         } else if is_nameless(current) {
@@ -82,7 +86,8 @@ const MOST_HELD: usize = 20;
 
 /// Faults that do not make us unready, a line each: the rest of `/readyz?verbose`.
 pub(crate) fn degradations(current: &Current) -> Vec<String> {
-    let mut lines = Vec::new();
+    let faults = replica_faults(current, (Instant::now(), SystemTime::now()));
+    let mut lines: Vec<_> = faults.into_iter().map(|fault| fault.to_string()).collect();
     if !current.is_fresh(Instant::now()) {
         let why = current.failed_read().map_or_else(|| "no read has ended".to_owned(), |failed| failed.error.clone());
         lines.push(format!("configuration: stale, and requests are refused: {why}"));
@@ -91,7 +96,7 @@ pub(crate) fn degradations(current: &Current) -> Vec<String> {
         let count = rejected.problems.len();
         if rejected.is_whole() {
             let instead = if current.load().number > 0 { "an older one is in force" } else { "there is none in force" };
-            lines.push(format!("configuration: the newest is rejected ({count} problems), {instead}"));
+            lines.push(format!("configuration: the newest is rejected (problems: {count}), {instead}"));
             lines.extend(rejected.problems.first().map(|problem| format!("configuration: {problem}")));
         }
         for held in rejected.held.iter().take(MOST_HELD) {
@@ -127,6 +132,7 @@ impl fmt::Display for Readiness {
             Self::Rejected => "not ready: the configuration is rejected, see /configz",
             Self::Nameless => "not ready: the apiserver has not said yet as whom it knows Gatepost",
             Self::Stale => "not ready: the configuration is stale, and requests are refused; see /readyz?verbose",
+            Self::Unreachable => "not ready: the serving certificate is not valid now, and callers reject it",
             Self::Draining => "not ready: shutting down",
         })
     }
@@ -170,7 +176,8 @@ pub(crate) fn observe(gate: &Gate) {
     metrics.observe(Reading::HooksUnproven, reading(current, hooks(|live| HookState::of(live) == HookState::Unproven)));
     metrics.observe(Reading::HooksMoving, reading(current, hooks(|live| HookState::of(live) == HookState::Moving)));
     metrics.observe(Reading::HooksProbing, reading(current, hooks(|live| HookState::of(live) == HookState::Probing)));
-    let draining = |current: &Current| Some(current.retired().iter().filter(|hook| hook.drains()).count() as f64);
+    let draining =
+        |current: &Current| Some(current.retired().iter().filter(|one| one.is_hook() && one.drains()).count() as f64);
     metrics.observe(Reading::HooksDraining, reading(current, draining));
     metrics.observe(Reading::HooksUnasked, reading(current, hooks(|live| !live.rotation.asks())));
     metrics.observe(Reading::HooksOverdue, reading(current, hooks(|live| live.overdue.is_some())));
@@ -181,6 +188,10 @@ pub(crate) fn observe(gate: &Gate) {
         metrics.observe(Reading::NamespacesAge, reading(namespaces, age));
         metrics.observe(Reading::Namespaces, reading(namespaces, |known| Some(known.len() as f64)));
     }
+    metrics.observe(
+        Reading::RegistrationUncovered,
+        reading(current, |current| Some(current.registration()?.uncovered(Instant::now())?.len() as f64)),
+    );
     let (of, now) = (Arc::downgrade(current), Instant::now);
     metrics.observe_attendance(move || of.upgrade().map(|current| attendance(&current, now())).unwrap_or_default());
     metrics.observe(Reading::AuditLost, reading(&gate.audit, |audit: &Audit| Some(audit.lost() as f64)));

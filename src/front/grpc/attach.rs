@@ -138,8 +138,9 @@ struct Stream<'a> {
     incoming: Incoming<'a>,
     attached: Attached,
     claim: Claim,
-    /// The generation by which it is.
+    /// The generation by which that was decided last, and how.
     generation: u64,
+    is_good: bool,
     window: u32,
     _instance: InstanceGuard<'a>,
     _taken: Taken<'a>,
@@ -186,7 +187,8 @@ async fn begun<'a>(
     let attached = attached.ok_or(Refusal::TooManyInstances)?;
     incoming.take_answers();
     let _instance = session.attach();
-    Ok(Stream { incoming, attached, claim, generation: generation.number, window, _instance, _taken })
+    let generation = generation.number;
+    Ok(Stream { incoming, attached, claim, generation, is_good: true, window, _instance, _taken })
 }
 
 impl Stream<'_> {
@@ -242,14 +244,16 @@ impl Stream<'_> {
         }
     }
 
-    /// May it still have its name, by the configuration in force?
+    /// May it still have its name, by the configuration in force? A name that nobody may claim any more is its until the
+    /// objects that wait for it are done.
     fn is_still_good(&mut self, front: &Front) -> bool {
-        let generation = front.gate().current.load();
+        let current = &front.gate().current;
+        let generation = current.load();
         if generation.number != self.generation {
             self.generation = generation.number;
-            return self.claim.is_good(&generation);
+            self.is_good = self.claim.is_good(&generation);
         }
-        true
+        self.is_good || current.hub().drains(&self.claim.name)
     }
 
     /// Takes what has arrived. An answer that does not count changes nothing.

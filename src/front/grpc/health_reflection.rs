@@ -118,6 +118,7 @@ impl GrpcAuxServices {
             | Readiness::Rejected
             | Readiness::Nameless
             | Readiness::Stale
+            | Readiness::Unreachable
             | Readiness::Draining => (2, ServingStatus::NotServing),
         };
         if self.reported.swap(number, Ordering::AcqRel) != number {

@@ -29,8 +29,9 @@ use crate::{
     memory::{MemoryBudget, Purpose, Reservation},
 };
 
-/// Reason why calls go elsewhere.
+/// Reasons why calls go elsewhere.
 const LEAVING: &str = "the hook takes no more calls on this connection";
+const STARVED: &str = "the hook gives no room for calls on this connection";
 /// A hook that takes not one byte of what is queued for so long is gone, or may as well be.
 const STALLED_AFTER: Duration = Duration::from_secs(10);
 
@@ -62,6 +63,8 @@ pub(in super::super) struct Ended<S> {
     pub(in super::super) leaving: Option<Http2Connection<S>>,
     /// The hook has answered a call on it.
     pub(in super::super) answered: bool,
+    /// Its flow control left no room for calls.
+    pub(in super::super) starved: bool,
 }
 
 /// Ways in which [`Http2Connection::poll_drive`] ends.
@@ -152,16 +155,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
         }
         let over = poll_fn(|cx| self.poll_drive(cx, commands)).await;
         let unsent = self.connection.take_waiting().map(CallExchange::into_call).collect();
-        let answered = self.connection.has_answered();
-        match over {
-            Over::Unwanted => Ended { why: None, unsent, leaving: None, answered },
+        let (answered, starved) = (self.connection.has_answered(), self.connection.is_starved());
+        let (why, leaving) = match over {
+            Over::Unwanted => (None, None),
             Over::Leaving => {
-                let goaway = self.connection.goaway();
-                let why = goaway.map_or(LEAVING.to_owned(), |goaway| format!("{LEAVING}: {goaway}"));
-                Ended { why: Some(why), unsent, leaving: Some(self), answered }
+                let why = if starved { STARVED } else { LEAVING };
+                let goaway = self.connection.goaway().map(|goaway| format!("{why}: {goaway}"));
+                (goaway.or_else(|| Some(why.to_owned())), Some(self))
             }
-            Over::Lost(broken) => Ended { why: Some(self.lose(broken).await), unsent, leaving: None, answered },
-        }
+            Over::Lost(broken) => (Some(self.lose(broken).await), None),
+        };
+        Ended { why, unsent, leaving, answered, starved }
     }
 
     /// Waits for the answers still due on a connection that takes no new calls; their deadlines bound the time.
@@ -202,9 +206,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
             self.connection.lose(fault);
             // Bytes that do not leave at once do not matter any more.
             poll_fn(|cx| {
-                let _ = self.poll_write(cx);
-                let _ = Pin::new(&mut self.io).poll_flush(cx);
-                Poll::Ready(())
+                Poll::Ready((self.poll_write(cx).is_ready(), Pin::new(&mut self.io).poll_flush(cx).is_ready()))
             })
             .await;
         }
@@ -241,7 +243,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
                 Poll::Pending => break,
             }
         }
-        // Once for all of them: to look through the calls for each would take the square of their number.
+        // Once for all: to look through the calls for each would take the square of their number.
         if abandoned {
             self.connection.cancel_abandoned();
         }

@@ -16,6 +16,7 @@ use crate::{
         Channel, Method, Reply, Resources, Responses,
         http2::scripted::{Scripted, call},
     },
+    http2::frame::{kind, setting},
     model::{Endpoint, Transport, hook::Address},
 };
 
@@ -147,4 +148,25 @@ async fn connections_that_leave_are_swept_and_no_more_than_a_few() {
     for hook in &mut hooks[2..] {
         timeout(LONG, hook.hear_out()).await.expect("it ends");
     }
+}
+
+#[tokio::test]
+async fn calls_go_on_over_a_new_connection_where_the_window_stays_used_up() {
+    let (listener, address) = listening().await;
+    let client = client_to(address);
+    let before = faults::starved_connections();
+    let responses = Arc::new(Responses::default());
+    client.ask(call(&responses, 0, Bytes::from_static(b"review"), LONG));
+    let (socket, _) = timeout(LONG, listener.accept()).await.expect("dialled in time").expect("accepted");
+    let mut shut = Scripted::greet(socket, &[(setting::INITIAL_WINDOW_SIZE, 0)]).await;
+    while shut.any().await.expect("a call").0.kind != kind::HEADERS {}
+    tokio::time::pause();
+    sleep(Duration::from_secs(11)).await;
+    tokio::time::resume();
+    client.ask(call(&responses, 1, Bytes::from_static(b"review"), LONG));
+    let mut open = accepted(&listener).await;
+    let stream = open.call().await;
+    open.answer(stream, b"yes").await;
+    assert_eq!(result(&responses).await, Ok(Reply::Grpc(Bytes::from_static(b"yes"))));
+    assert!(faults::starved_connections() > before, "it is counted");
 }

@@ -37,3 +37,7 @@ pub enum Action {
         vacant: Duration,
     },
 }
+
+/// An answer that does not count: the task has ended, or is another's by now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stale;

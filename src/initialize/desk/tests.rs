@@ -176,6 +176,7 @@ fn a_name_is_vacant_since_it_was_configured() {
     let mut world = World::new(DeskLimits::default());
     world.pass(100);
     let (name, now) = (Arc::clone(&world.name), world.at(100));
+    world.desk.enforce(&name);
     world.desk.configure(&name, now);
     assert_eq!(world.desk.names()[0].vacant_since, Some(now));
     world.submit(1, 130, 101).unwrap();
@@ -184,6 +185,42 @@ fn a_name_is_vacant_since_it_was_configured() {
     world.attach(1, 8, 109);
     world.desk.configure(&name, world.at(110));
     assert_eq!(world.desk.names()[0].vacant_since, None, "configured anew while it is attended");
+}
+
+#[test]
+fn a_new_name_takes_no_task_before_its_first_instance() {
+    let mut world = World::new(DeskLimits::default());
+    let name = Arc::clone(&world.name);
+    world.desk.configure(&name, world.at(1));
+    assert!(world.desk.is_unproven(&name) && !world.desk.is_unproven("another"));
+    world.pass(100);
+    assert_eq!(world.submit(1, 130, 100), Err(NotTaken::Unproven), "however long it is configured");
+    world.attach(1, 8, 100);
+    world.desk.detach(InstanceId(1), world.at(101), &mut world.out);
+    world.submit(2, 130, 102).unwrap();
+    world.desk.configure(&name, world.at(103));
+    assert!(!world.desk.is_unproven(&name), "a change of the list proves nothing and unproves nothing");
+}
+
+#[test]
+fn a_name_that_leaves_the_configuration_is_its_instances_until_it_has_drained() {
+    let mut world = World::new(DeskLimits::default());
+    let name = Arc::clone(&world.name);
+    world.attach(1, 8, 0);
+    world.submit(1, 30, 0).unwrap();
+    world.desk.retire(&name, world.at(31));
+    assert!(world.desk.drains(&name, world.at(30)) && !world.desk.drains(&name, world.at(31)));
+    assert!(world.desk.has_tasks(&name));
+    world.answered(1, 1, 1, 2).unwrap();
+    assert!(!world.desk.has_tasks(&name));
+    world.desk.drained(&name);
+    assert!(!world.desk.drains(&name, world.at(3)));
+    world.desk.detach(InstanceId(1), world.at(3), &mut world.out);
+    world.desk.configure(&name, world.at(30));
+    assert!(!world.desk.is_unproven(&name), "it was there a moment ago");
+    world.desk.retire(&name, world.at(60));
+    world.desk.configure(&name, world.at(60));
+    assert!(world.desk.is_unproven(&name), "it begins anew");
 }
 
 #[test]

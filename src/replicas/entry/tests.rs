@@ -38,6 +38,7 @@ fn report(hooks: &[(&str, &str, HookStanding)]) -> ReplicaReport {
         age_seconds: Some(0.5),
         stale: false,
         stopping: false,
+        faults: Vec::new(),
         break_glass: Vec::new(),
         bypasses: Vec::new(),
         bypasses_left_out: 0,

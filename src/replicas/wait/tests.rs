@@ -1,5 +1,5 @@
 use super::*;
-use crate::replicas::{Silent, report::Rejected};
+use crate::replicas::{InitializerReport, Silent, report::Rejected};
 
 /// A replica that has this revision in force, read at `observed`.
 fn replica(name: &str, revision: u64, observed: u64) -> ReplicaReport {
@@ -15,6 +15,7 @@ fn replica(name: &str, revision: u64, observed: u64) -> ReplicaReport {
         age_seconds: Some(0.1),
         stale: false,
         stopping: false,
+        faults: Vec::new(),
         break_glass: Vec::new(),
         bypasses: Vec::new(),
         bypasses_left_out: 0,
@@ -171,6 +172,32 @@ fn an_endpoint_is_free_when_the_hook_is_gone_everywhere() {
 }
 
 #[test]
+fn the_processes_of_an_initializer_may_be_stopped_when_it_is_gone_everywhere() {
+    let one = |replica_name: &str, state, since: Option<&str>| {
+        let mut report = replica(replica_name, 7, 7);
+        report.initializers = vec![InitializerReport {
+            name: HOOK.to_owned(),
+            failure_policy: "Fail".to_owned(),
+            instances: 1,
+            holds: 0,
+            oldest_hold_seconds: None,
+            unattended_since: None,
+            state,
+            retired_since: since.map(str::to_owned),
+        }];
+        report
+    };
+    let states = |state| seen(vec![one("a", HookStanding::Gone, Some("t")), one("b", state, Some("t"))]);
+    let done = Progress::Done(format!("{HOOK} is gone on 2 replicas: its processes may be stopped"));
+    assert_eq!(drained(&states(HookStanding::Gone), HOOK, 0), done);
+    assert_eq!(waiting(drained(&states(HookStanding::Draining), HOOK, 0)), "draining on b since t");
+    assert!(waiting(drained(&states(HookStanding::Active), HOOK, 0)).ends_with("remove it first"));
+    let mut cut = one("a", HookStanding::Gone, Some("t"));
+    cut.initializers_left_out = 2;
+    assert!(waiting(drained(&seen(vec![cut]), HOOK, 0)).contains("no room for: 2; look"));
+}
+
+#[test]
 fn a_name_nobody_knows_frees_nothing() {
     let all = seen(vec![with(replica("a", 7, 7), &[(HOOK, 1, HookStanding::Active)])]);
     assert!(failed(drained(&all, "other.example.com", 0)).contains("is it spelt so?"));
@@ -183,7 +210,7 @@ fn a_replica_with_an_outdated_configuration_frees_nothing() {
     assert!(waiting(drained(&seen(vec![stale]), HOOK, 0)).contains("no fresh configuration"));
     let mut cut = with(replica("a", 7, 7), &[(HOOK, 1, HookStanding::Gone)]);
     cut.hooks_left_out = 3;
-    assert!(waiting(drained(&seen(vec![cut]), HOOK, 0)).contains("3 hooks more"));
+    assert!(waiting(drained(&seen(vec![cut]), HOOK, 0)).contains("no room for: 3;"));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod drains;
 mod held;
+mod initializers;
 mod mixture;
 mod placements;
 mod reads;

@@ -11,7 +11,7 @@ use super::{
     names,
 };
 use crate::{
-    model::{Bypass, Hook, ResourceInitializers},
+    model::{Bypass, Hook, Initializer, ResourceInitializers},
     snapshot::{
         Origin, ReadFile,
         document::{
@@ -39,6 +39,8 @@ pub(crate) struct Configuration {
     /// Each with where it comes from.
     pub(crate) hooks: Vec<(Arc<Hook>, Arc<Origin>)>,
     pub(crate) initializers: Vec<ResourceInitializers>,
+    /// File and place of each initializer, by resource.
+    pub(crate) initializer_places: Vec<Vec<(String, String)>>,
     /// Each with the file, and the place of its hooks in it.
     pub(crate) bypasses: Vec<(Arc<Bypass>, (String, String))>,
 }
@@ -56,7 +58,7 @@ impl Configuration {
             (Arc::new(hook), Arc::new(origin))
         };
         let hooks = entries.into_iter().map(placed).collect();
-        Self { name, prefix, hooks, initializers: Vec::new(), bypasses: Vec::new() }
+        Self { name, prefix, hooks, initializers: Vec::new(), initializer_places: Vec::new(), bypasses: Vec::new() }
     }
 }
 
@@ -72,14 +74,19 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>, used: &mut UniqueNames) -
     }
     let metadata = at.key("metadata");
     let name = metadata_name(&metadata, names::is_dns_subdomain, names::SUBDOMAIN);
-    let mut initializers = Vec::new();
+    let (mut initializers, mut initializer_places) = (Vec::new(), Vec::new());
     let list = at.key("resourceInitializers");
     if list.present() && list.is_list() {
         for item in list.items() {
             let Some(entry) = initializers::check(&item) else { continue };
             let key = (entry.api_group.clone(), entry.resource.clone());
-            let shown = if key.0.is_empty() { key.1.to_string() } else { format!("{}.{}", key.1, key.0) };
-            first_use(&mut used.resources, key, &item, "the resource", &shown);
+            first_use(&mut used.resources, key, &item, "the resource", &entry.noun());
+            let listed = item.key("initializers");
+            let place = |one: &Initializer| {
+                let is_it = |item: &Node<'_>| item.value.text_of("name") == Some(&*one.name);
+                listed.items().find(is_it).unwrap_or(item).place()
+            };
+            initializer_places.push(entry.initializers.iter().map(place).collect());
             initializers.push(entry);
         }
     }
@@ -109,5 +116,5 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>, used: &mut UniqueNames) -
             bypasses.extend(bypass::check(&item).map(|bypass| (Arc::new(bypass), item.key("hooks").place())));
         }
     }
-    Some(Configuration { initializers, bypasses, ..Configuration::of(name?, "", hooks) })
+    Some(Configuration { initializers, initializer_places, bypasses, ..Configuration::of(name?, "", hooks) })
 }

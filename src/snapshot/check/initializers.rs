@@ -7,11 +7,16 @@ use std::{collections::HashSet, ops::RangeInclusive, time::Duration};
 
 use super::{
     bypass::{self, listed},
-    hook, names, selector,
+    hook, names,
+    never_matches::dead,
+    selector,
 };
 use crate::{
     initialize::{MOST_PENDING, order},
-    model::{Claimants, FailurePolicy, Initializer, ResourceInitializers, Selector, SideEffects, bypass::Who},
+    model::{
+        Claimants, FailurePolicy, Initializer, Operation, ResourceInitializers, Rule, Scope, Selector, SideEffects,
+        bypass::Who,
+    },
     snapshot::document::{
         dialect::Dialect,
         node::{Node, given},
@@ -90,6 +95,11 @@ pub(crate) fn check(at: &Node<'_>) -> Option<ResourceInitializers> {
             "write the plural in lower case, without a subresource or wildcard: pods",
         );
     }
+    if at.problems() == before
+        && let (Some(group_name), Some(resource_name)) = (group_name, resource_name)
+    {
+        served((&group, group_name), (&resource, resource_name));
+    }
     let mut initializers = Vec::new();
     if list.required("which is not taken for none", "list the initializers, in the order in which they act")
         && list.is_list()
@@ -129,6 +139,24 @@ pub(crate) fn check(at: &Node<'_>) -> Option<ResourceInitializers> {
     (at.problems() == before).then_some(())?;
     let (api_group, resource) = (group.into(), resource.into());
     Some(ResourceInitializers { api_group, resource, initializers, may_initialize, by_label })
+}
+
+/// Reports a resource that no apiserver serves, now or ever. One that may be new is only a finding
+/// ([`hazards`](crate::snapshot::hazards)).
+fn served((group, group_name): (&Node<'_>, &str), (resource, resource_name): (&Node<'_>, &str)) {
+    let rule = Rule {
+        operations: vec![Operation::Create],
+        api_groups: vec![group_name.into()],
+        api_versions: vec!["*".into()],
+        resources: vec![resource_name.into()],
+        scope: Scope::Any,
+    };
+    for dead in dead(&rule).into_iter().filter(|dead| dead.certain) {
+        let place = if dead.key == "resources" { resource } else { group };
+        // There are no versions here, and one group.
+        let fix = dead.fix.split(", and v1 in apiVersions").next().unwrap_or_default().replace("apiGroups", "apiGroup");
+        place.problem(dead.what, "so no object would match", fix);
+    }
 }
 
 /// Reports a time that is longer than a request is held, of one that acts while it is.

@@ -183,8 +183,8 @@ fn unserved(name: &str, rule: &Rule) -> ((String, String), bool) {
     let groups: Vec<String> = rule.api_groups.iter().map(|group| shown(group)).collect();
     let what = format!("{} is not a resource of {}", quoted(name), groups.join(" or "));
     let elsewhere: BTreeSet<&str> = builtin::named(name).map(|found| found.group).collect();
-    // This group is not served any more.
-    let elsewhere: Vec<String> = elsewhere.into_iter().filter(|group| *group != "extensions").map(shown).collect();
+    let served = |group: &&str| *group != builtin::UNSERVED_GROUP;
+    let elsewhere: Vec<String> = elsewhere.into_iter().filter(served).map(shown).collect();
     match elsewhere.is_empty() {
         true => ((what, "see `kubectl api-resources` for the resource's name and its group".into()), false),
         false => ((what, format!("{name} is in {}: name that in apiGroups", one_of(&elsewhere))), true),

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use super::{configuration::Configuration, hook::DISPATCHES, metadata::metadata_name, names, webhook};
+use super::{configuration::Configuration, hook::DISPATCHES, metadata::metadata_name, names, rollout, webhook};
 use crate::{
     model::{
         HookType, OnProbeFailure, Rollout,
@@ -31,11 +31,22 @@ pub const NOT_STATIC: (&str, &str) = ("gatepost.dev/static", "false");
 const ISOLATE: (&str, &str) = ("gatepost.dev/isolate", "true");
 
 /// Annotation of a configuration of mutating webhooks: calling mode of each, as our own kind says by `dispatch`.
-pub const DISPATCH: &str = "gatepost.dev/dispatch";
+const DISPATCH: &str = "gatepost.dev/dispatch";
 
-/// Is it a word of that annotation?
-pub fn is_dispatch(word: &str) -> bool {
-    DISPATCHES.iter().any(|(known, _)| *known == word)
+/// Annotation of a configuration: treatment of each of its webhooks that is not called yet and passes no probe in time, as
+/// our own kind says by `rollout.onProbeFailure`.
+const ON_PROBE_FAILURE: &str = "gatepost.dev/on-probe-failure";
+
+/// Annotations of which another word than these is a problem.
+const WORDS: [(&str, [&str; 2]); 2] = [
+    (DISPATCH, [DISPATCHES[0].0, DISPATCHES[1].0]),
+    (ON_PROBE_FAILURE, [rollout::ON_PROBE_FAILURE[0].0, rollout::ON_PROBE_FAILURE[1].0]),
+];
+
+/// Has this annotation a word that it cannot have?
+pub fn is_misspelt(annotation: &str, word: Option<&str>) -> bool {
+    let known = WORDS.iter().find(|(known, _)| *known == annotation);
+    known.is_some_and(|(_, words)| word.is_none_or(|word| !words.contains(&word)))
 }
 
 /// Annotation of a configuration: names of its webhooks, by spaces, that are called before their endpoint has passed a
@@ -59,8 +70,9 @@ pub(crate) fn check(at: &Node<'_>, hook_type: HookType, read: ReadFile<'_>) -> O
     let mut hooks = Vec::new();
     let mut names = HashMap::new();
     let list = at.key("webhooks");
-    // Nothing behind the key is a file that is still being written, more likely than no hooks.
-    if list.is_written() && list.is_list() {
+    // Without the key, or with null, an apiserver stores one without webhooks. A file that ends with the key may be still
+    // being written, and is refused before.
+    if list.present() && list.is_list() {
         for item in list.items() {
             let place = item.key("name");
             if let Value::Text(name) = place.value
@@ -86,7 +98,10 @@ pub(crate) fn check(at: &Node<'_>, hook_type: HookType, read: ReadFile<'_>) -> O
     let annotations = metadata.key("annotations");
     let dispatch = given(annotations.key(DISPATCH)).filter(|_| hook_type == HookType::Mutating);
     let dispatch = dispatch.and_then(|at| at.choice(&DISPATCHES));
+    let on_probe_failure = given(annotations.key(ON_PROBE_FAILURE));
+    let on_probe_failure = on_probe_failure.and_then(|at| at.choice(&rollout::ON_PROBE_FAILURE)).unwrap_or_default();
     for entry in &mut hooks {
+        entry.rollout.on_probe_failure = on_probe_failure;
         entry.state = states.get(&*entry.hook.name).map(|state| Box::from(*state));
         if at_once.is_some_and(|names| names.split(' ').any(|name| *name == *entry.hook.name)) {
             entry.rollout = Rollout { probe_within: Duration::ZERO, on_probe_failure: OnProbeFailure::Enforce };

@@ -81,15 +81,25 @@ impl Atom {
         self.contradicts(other) && !any && !self.shared_versions(other).is_empty()
     }
 
-    /// Do both see the same objects, each in another group?
+    /// Do both see the same objects, each in another group? One of any group sees them in every group that is served.
     pub fn shares_objects_with(&self, other: &Self) -> bool {
+        let groups_differ = |groups: &[&str; 2]| match (&*self.group, &*other.group) {
+            ("*", named) | (named, "*") => groups.contains(&named) && !groups.contains(&builtin::UNSERVED_GROUP),
+            (one, another) => groups.contains(&one) && groups.contains(&another),
+        };
         self.group != other.group
             && !self.operations.is_disjoint(&other.operations)
             && meet(self.scope, other.scope)
             && builtin::SHARED.iter().any(|(resource, groups)| {
-                let is_one = |atom: &Self| groups.contains(&&*atom.group) && within(resource, atom.resource().0);
-                is_one(self) && is_one(other)
+                groups_differ(groups) && [self, other].iter().all(|atom| within(resource, atom.resource().0))
             })
+    }
+
+    /// Does the other send what this one sees also as its client made it in another group, which this one's hooks do not
+    /// take? `own` are all atoms of these hooks.
+    pub fn is_unconverted_by(&self, other: &Self, own: &[Self]) -> bool {
+        let takes_it_there = |atom: &Self| atom.shares_objects_with(self) && atom.is_within(other);
+        self.shares_objects_with(other) && !own.iter().any(takes_it_there)
     }
 
     /// Does the other see whatever this one sees, in the same version?

@@ -46,13 +46,11 @@ fn rule(entry: &ResourceInitializers, operation: Operation, subresources: &[&str
 }
 
 fn hook(entry: &ResourceInitializers, hook_type: HookType, rules: Vec<Rule>) -> Hook {
-    let ResourceInitializers { api_group, resource, initializers, .. } = entry;
+    let initializers = &entry.initializers;
     let acts = |one: &&crate::model::Initializer| entry.by_label || one.acts_in_flight();
     let closed = initializers.iter().filter(acts).any(|one| one.failure_policy != FailurePolicy::Ignore);
-    // Resources of two groups may have one name.
-    let shown = if api_group.is_empty() { resource.to_string() } else { format!("{resource}.{api_group}") };
     Hook {
-        name: format!("{PREFIX}{shown}").into(),
+        name: format!("{PREFIX}{}", entry.noun()).into(),
         hook_type,
         id: "".into(),
         rules,

@@ -271,12 +271,28 @@ pub fn compared(snapshot: &Snapshot) -> impl Iterator<Item = Compared<'_>> {
 /// Gaps of one hook, and whether any request of it is not sent at all.
 fn gaps(hook: &Hook, closed: bool, entries: &[&RegisteredWebhook]) -> BTreeSet<Missing> {
     let mut gaps = BTreeSet::new();
-    for atom in atoms_of(hook).iter().flat_map(Atom::by_operation) {
+    let own = atoms_of(hook);
+    for atom in own.iter().flat_map(Atom::by_operation) {
         let seen = || entries.iter().copied().filter(|entry| entry.atoms.iter().any(|sent| atom.is_sent_by(sent)));
         let sent = || seen().filter(|entry| entry.atoms.iter().any(|sent| entry.sends(&atom, sent)));
         let selected = || sent().filter(|entry| entry.selects_all_of(hook));
         let whole = || selected().filter(|entry| entry.condition.is_none());
         if let Some(entry) = whole().next() {
+            // Elsewhere its call fails, and is told.
+            let converts = |entry: &RegisteredWebhook| {
+                let mut sending = entry.atoms.iter().filter(|sent| entry.sends(&atom, sent));
+                !entry.one_version || sending.any(|sent| !atom.is_unconverted_by(sent, &own))
+            };
+            if hook.match_policy == MatchPolicy::Equivalent && !whole().any(converts) {
+                let noun = atom.noun();
+                gaps.insert(Missing {
+                    missed: true,
+                    what: format!("{noun} is sent by {} also in another group, unconverted", entry.hook.name),
+                    why: NOT_SENT,
+                    fix: REGISTER,
+                });
+                continue;
+            }
             let open = |entry: &RegisteredWebhook| entry.hook.failure_policy == FailurePolicy::Ignore;
             if closed && whole().all(open) {
                 let what = "its failure policy is Fail, and the entry that sends what it sees is Ignore";

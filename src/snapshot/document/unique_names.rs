@@ -1,8 +1,10 @@
 //! UniqueNames: names that must be unique, and where each was first used.
 
-use std::{collections::HashMap, fmt, hash::Hash};
-
-use rustc_hash::FxHashSet;
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+    hash::Hash,
+};
 
 use super::{
     kind::DocumentKind,
@@ -77,7 +79,7 @@ impl UniqueNames {
     /// Is every name used in one of these only?
     pub(crate) fn once<'a>(all: impl Iterator<Item = &'a Self> + Clone) -> bool {
         fn differ<K: Hash + Eq>(names: impl Iterator<Item = K>) -> bool {
-            let mut seen = FxHashSet::default();
+            let mut seen = HashSet::new();
             names.into_iter().all(|name| seen.insert(name))
         }
         differ(all.clone().flat_map(|used| used.objects.keys()))

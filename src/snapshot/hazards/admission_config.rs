@@ -62,8 +62,7 @@ fn unasked(view: &View<'_>, found: &mut Vec<Found>) {
             rule: "admission-configuration-unseen",
             severity: Severity::Gap,
             what: format!(
-                "hook {:?} names {}",
-                seen.hook.name,
+                "{seen} names {}",
                 listed(named.iter().map(|request| request.noun())),
             ),
             why: "which passes it unseen: only hooks of a configuration whose name ends in .static.k8s.io are asked about \

@@ -45,11 +45,15 @@ fn mutual_finding(view: &View<'_>, group: &[usize], names: &[&str], sure: Sees) 
     let mut hooks: Vec<usize> = homes.iter().flat_map(|home| &by_home[home]).copied().filter(asked_elsewhere).collect();
     hooks.sort_unstable();
     let named = |number: &usize| format!("{:?}", view.hooks[*number].hook.name);
+    let nouns = match hooks.iter().any(|number| view.hooks[*number].initializes.is_some()) {
+        true => "hooks and initializers",
+        false => "hooks",
+    };
     Some(Found {
         rule: "approve-each-others-pods",
         severity: sure.worth(Severity::Deadlock),
         what: format!(
-            "hooks {} run in the namespaces {} and must approve each other's new pods",
+            "{nouns} {} run in the namespaces {} and must approve each other's new pods",
             listed(hooks.iter().map(named)),
             listed(homes.iter().map(ToString::to_string)),
         ),

@@ -1,4 +1,4 @@
-//! A hook over pods that does not see the containers added to a running one.
+//! A validating hook over pods that does not see the containers added to a running one.
 
 use super::{
     finding::Found,
@@ -15,7 +15,7 @@ const SOMEWHERE: &str = "default";
 const ADDED: Request = POD.with(Update).sub("ephemeralcontainers");
 
 pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
-    for (number, seen) in view.hooks.iter().enumerate() {
+    for (number, seen) in view.hooks.iter().enumerate().filter(|(_, seen)| seen.validates()) {
         let sees = |request| by_rules(seen, request, SOMEWHERE);
         let over_pods = sees(POD) || sees(POD.with(Update));
         if !over_pods || sees(ADDED) {

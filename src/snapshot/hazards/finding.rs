@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use super::{mend::Mend, severity::Severity, view::View};
 use crate::snapshot::document::problem::is_reason;
 
-/// A hook that a finding is about.
+/// A hook, or an initializer, that a finding is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Concerned {
-    /// The hook's name.
+    /// Its name.
     pub hook: String,
-    /// Identity among hooks of the same name.
+    /// Identity among hooks of the same name; "" of an initializer.
     pub id: String,
     /// The file its entry stands in.
     pub file: String,

@@ -38,8 +38,7 @@ pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
             rule: "names-reviews-of-access",
             severity: Severity::Gap,
             what: format!(
-                "hook {:?} names {}",
-                seen.hook.name,
+                "{seen} names {}",
                 listed(named.iter().map(|request| request.noun())),
             ),
             why: "which Gatepost asks no hook about; registered with an apiserver older than 1.37, it would be asked each \

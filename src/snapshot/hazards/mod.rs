@@ -10,6 +10,7 @@ mod each_other;
 mod ephemeral;
 mod finding;
 mod graph;
+mod initializers;
 mod kept_away;
 mod level;
 mod mend;
@@ -20,6 +21,7 @@ mod runlevel;
 mod scale;
 mod severity;
 mod system;
+mod turns;
 mod updates;
 mod versions;
 mod view;
@@ -47,7 +49,8 @@ impl Snapshot {
 
     /// The same, with pauses.
     pub fn hazards_with(&self, pause: Pause<'_>) -> Vec<Finding> {
-        let view = View::new(self, pause);
+        let initializers = initializers::as_hooks(self);
+        let view = View::new(self, &initializers, pause);
         let mut found: Vec<Found> = Vec::new();
         for look in [
             own_pods::look,
@@ -63,6 +66,8 @@ impl Snapshot {
             scale::look,
             never_matches::look,
             called_by_nobody::look,
+            own_pods::look_everywhere,
+            turns::look,
         ] {
             look(&view, &mut found);
             pause();

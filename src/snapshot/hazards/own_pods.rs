@@ -1,4 +1,4 @@
-//! A hook that must approve its own pods, or the workload that makes them.
+//! A hook, or an initializer, that its own pods must pass, or the workload that makes them.
 
 use super::{
     finding::Found,
@@ -18,8 +18,8 @@ pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
                 rule: "approves-own-pods",
                 severity: pods.worth(Severity::Deadlock),
                 what: format!(
-                    "hook {:?} runs in namespace {home} and must approve new pods there, its own among them",
-                    seen.hook.name,
+                    "{seen} runs in namespace {home} and {} new pods there, its own among them",
+                    seen.must(),
                 ),
                 why: format!(
                     "so once its last pod is gone, none can replace it, and nothing it is asked about can be written{}",
@@ -42,8 +42,8 @@ pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
                 rule: "approves-own-rollout",
                 severity: sees.worth(Severity::Danger),
                 what: format!(
-                    "hook {:?} runs in namespace {home} and must approve {} there",
-                    seen.hook.name,
+                    "{seen} runs in namespace {home} and {} {} there",
+                    seen.must(),
                     listed(workloads.iter().map(|request| request.noun())),
                 ),
                 why: format!(
@@ -55,5 +55,28 @@ pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
                 mends: mends(),
             });
         }
+    }
+}
+
+/// An initializer over the pods of every namespace, wherever its own are.
+pub(super) fn look_everywhere(view: &View<'_>, found: &mut Vec<Found>) {
+    for (number, seen) in view.closed().filter(|(_, seen)| seen.initializes.is_some() && seen.home.is_none()) {
+        let everywhere = seen.hook.namespace_selector.is_empty() && view.sees(seen, POD, "default") != Sees::No;
+        if !everywhere {
+            continue;
+        }
+        found.push(Found {
+            rule: "initializes-own-pods",
+            severity: Severity::Gap,
+            what: format!("{seen} must act on new pods of every namespace, its own among them if it runs in one"),
+            why: "so once its last pod is gone, none can replace it, and no pod can be created".to_owned(),
+            fix: Some(
+                "leave out the namespace that it runs in by its namespaceSelector (kubernetes.io/metadata.name NotIn); or \
+                 run it beside the apiserver, and leave out any namespace that it does not need"
+                    .to_owned(),
+            ),
+            outages: &["kyverno/kyverno#16177", "istio/istio#26380"],
+            mends: vec![(number, Mend::default())],
+        });
     }
 }

@@ -51,8 +51,8 @@ pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
             rule: "guards-lower-runlevel",
             severity: surest.worth(Severity::Danger),
             what: format!(
-                "hook {:?}, of runlevel {own}, must approve {} in namespaces of a lower one: {}",
-                seen.hook.name,
+                "{seen}, of runlevel {own}, {} {} in namespaces of a lower one: {}",
+                seen.must(),
                 listed(nouns),
                 listed(asked.iter().map(|(name, level)| format!("{name} ({level})"))),
             ),
@@ -83,7 +83,7 @@ pub struct Advice {
 /// depend on no other, and one more than the highest hook that must approve their pods for others. Beside them, the
 /// selector that each hook should carry.
 pub fn levels(snapshot: &Snapshot, stated: &dyn Fn(&str) -> Option<u32>) -> (BTreeMap<String, u32>, Vec<Advice>) {
-    let view = View::new(snapshot, NO_PAUSE);
+    let view = View::new(snapshot, &[], NO_PAUSE);
     let homes = view.homes();
     let names: Vec<&str> = homes.keys().copied().collect();
     let over_pods: Vec<Vec<&Seen<'_>>> = names.iter().map(|home| view.over_pods(&homes[home])).collect();

@@ -1,4 +1,4 @@
-//! A hook that sees some workloads being scaled, and not others that it names.
+//! A validating hook that sees some workloads being scaled, and not others that it names.
 
 use super::{
     finding::Found,
@@ -19,7 +19,7 @@ const SCALED: [Request; 4] = [
 
 /// Only a hook that names one `scale` surely means the others.
 pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
-    for (number, seen) in view.hooks.iter().enumerate() {
+    for (number, seen) in view.hooks.iter().enumerate().filter(|(_, seen)| seen.validates()) {
         let sees = |request: Request| by_rules(seen, request, "default");
         let scale = |request: &Request| sees(request.sub("scale"));
         let missed: Vec<&Request> = SCALED.iter().filter(|request| sees(**request) && !scale(request)).collect();

@@ -35,11 +35,7 @@ pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
         found.push(Found {
             rule: "guards-kube-system",
             severity: sees.worth(Severity::Danger),
-            what: format!(
-                "hook {:?} must approve {} in {NAMESPACE}",
-                seen.hook.name,
-                listed(written.iter().map(Request::noun)),
-            ),
+            what: format!("{seen} {} {} in {NAMESPACE}", seen.must(), listed(written.iter().map(Request::noun)),),
             why: format!(
                 "so while it does not answer, the cluster's own parts (network, DNS, controllers) cannot start or be \
                  replaced, on which the hook itself may rest{}",

@@ -1,4 +1,4 @@
-//! A hook that sees what is made, and not what it is changed into.
+//! A validating hook that sees what is made, and not what it is changed into.
 
 use super::{
     finding::Found,
@@ -20,7 +20,7 @@ const RUNS: [Request; 6] = [
 ];
 
 pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
-    for (number, seen) in view.hooks.iter().enumerate() {
+    for (number, seen) in view.hooks.iter().enumerate().filter(|(_, seen)| seen.validates()) {
         let sees = |request| by_rules(seen, request, "default");
         let missed = |request: &&Request| sees(**request) && !sees(request.with(Update));
         let missed: Vec<&Request> = RUNS.iter().filter(missed).collect();

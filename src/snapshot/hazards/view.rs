@@ -1,13 +1,17 @@
 //! View: hooks and the requests they would be asked about, as far as a configuration shows it.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use super::{
+    initializers::{InitializerAsHook, namespace_of},
     requests::{POD, Request},
     severity::Severity,
 };
 use crate::{
-    model::{Bypass, FailurePolicy, Hook, Labels, MatchPolicy, Rule, Selector, hook::Address, selector::Requirement},
+    model::{
+        Bypass, FailurePolicy, Hook, HookType, Labels, MatchPolicy, ResourceInitializers, Rule, Selector,
+        hook::Address, selector::Requirement,
+    },
     snapshot::{Origin, Pause, Snapshot, check::namespace::NAME_LABEL},
 };
 
@@ -38,15 +42,17 @@ impl Sees {
     }
 }
 
-/// All hooks of a snapshot.
+/// All hooks of a snapshot, and then its initializers.
 pub(super) struct View<'a> {
     pub(super) hooks: Vec<Seen<'a>>,
     snapshot: &'a Snapshot,
 }
 
-/// One hook.
+/// One hook, or an initializer as if it were one.
 pub(super) struct Seen<'a> {
     pub(super) hook: &'a Hook,
+    /// Resource of an initializer.
+    pub(super) initializes: Option<&'a ResourceInitializers>,
     pub(super) origin: &'a Origin,
     /// Rules of the hook that may see any request of this analysis.
     rules: Vec<&'a Rule>,
@@ -56,8 +62,31 @@ pub(super) struct Seen<'a> {
     pub(super) home: Option<Box<str>>,
 }
 
+impl fmt::Display for Seen<'_> {
+    /// `hook "a.example.com"`, `initializer "a.example.com" of pods`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.initializes {
+            None => write!(f, "hook {:?}", self.hook.name),
+            Some(entry) => write!(f, "initializer {:?} of {}", self.hook.name, entry.noun()),
+        }
+    }
+}
+
+impl Seen<'_> {
+    /// Verb for what it does to a request that waits for it.
+    pub(super) fn must(&self) -> &'static str {
+        if self.initializes.is_some() { "must act on" } else { "must approve" }
+    }
+
+    /// Does it decide about what it sees? One that changes new objects, as injectors of sidecars do, may have no use for
+    /// other requests, and may break on them.
+    pub(super) fn validates(&self) -> bool {
+        self.hook.hook_type == HookType::Validating
+    }
+}
+
 impl<'a> View<'a> {
-    pub(super) fn new(snapshot: &'a Snapshot, pause: Pause<'_>) -> Self {
+    pub(super) fn new(snapshot: &'a Snapshot, initializers: &'a [InitializerAsHook<'a>], pause: Pause<'_>) -> Self {
         /// Hooks looked at between two pauses.
         const AT_ONCE: usize = 50;
         let looked_for = |rule: &&Rule| rule.api_groups.iter().any(|group| is_looked_for(group));
@@ -68,12 +97,21 @@ impl<'a> View<'a> {
             }
             hooks.push(Seen {
                 hook,
+                initializes: None,
                 origin,
                 rules: hook.rules.iter().filter(looked_for).collect(),
                 closed: origin.declared_policy != FailurePolicy::Ignore,
                 home: home(&hook.endpoint.address),
             });
         }
+        hooks.extend(initializers.iter().map(|InitializerAsHook { entry, hook, origin, home }| Seen {
+            hook,
+            initializes: Some(entry),
+            origin,
+            rules: hook.rules.iter().filter(looked_for).collect(),
+            closed: origin.declared_policy != FailurePolicy::Ignore,
+            home: home.clone(),
+        }));
         Self { hooks, snapshot }
     }
 
@@ -186,13 +224,9 @@ fn by_object(selector: &Selector) -> Sees {
     }
 }
 
-/// The namespace in a Service's name: `name.namespace.svc`, with or without the cluster's domain after it.
 fn home(address: &Address) -> Option<Box<str>> {
     let Address::Tcp { host, .. } = address else { return None };
-    let host = host.to_ascii_lowercase();
-    let parts: Vec<&str> = host.split('.').collect();
-    let svc = parts.iter().position(|part| *part == "svc").filter(|place| *place >= 2)?;
-    Some(parts[svc - 1].into())
+    namespace_of(host)
 }
 
 #[cfg(test)]

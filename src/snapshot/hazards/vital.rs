@@ -123,7 +123,7 @@ pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
             found.push(Found {
                 rule: vital.rule,
                 severity: surest.worth(vital.severity),
-                what: format!("hook {:?} must approve {}", seen.hook.name, super::requests::listed(nouns)),
+                what: format!("{seen} {} {}", seen.must(), super::requests::listed(nouns)),
                 why: format!("so while it does not answer, {}{}", vital.then, surest.unless()),
                 fix: None,
                 outages: vital.outages,

@@ -4,12 +4,17 @@
 //! narrowed it. It may also be meant. A reader of such a file cannot know, so anything that might let past a request
 //! that was looked at before counts, also where a closer look would show that it does not.
 
-use std::{fmt, sync::Arc};
-
-use rustc_hash::{FxHashMap, FxHashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+    sync::Arc,
+};
 
 use crate::{
-    model::{Bypass, BypassEffect, FailurePolicy, Hook, MatchPolicy, OnProbeFailure, Protocol, Rule, Scope, Selector},
+    model::{
+        Bypass, BypassEffect, FailurePolicy, Hook, Initializer, MatchPolicy, OnProbeFailure, Protocol, Rule, Scope,
+        Selector,
+    },
     snapshot::Snapshot,
 };
 
@@ -20,6 +25,8 @@ pub enum Relaxation {
     Gone(Box<str>),
     /// A hook sees fewer requests, or its answer counts less.
     Narrowed(Box<str>),
+    /// An initializer is no longer there, acts on fewer objects, or need not act.
+    Initializer(Box<str>),
     /// A bypass is new, or applies to more requests.
     Bypass(Box<str>),
     /// The labels of a namespace, which selectors look at, are other ones.
@@ -31,6 +38,7 @@ impl fmt::Display for Relaxation {
         match self {
             Self::Gone(hook) => write!(f, "hook {hook} is gone"),
             Self::Narrowed(hook) => write!(f, "hook {hook} sees fewer requests or its answer counts less"),
+            Self::Initializer(name) => write!(f, "initializer {name} is gone, acts on fewer objects or need not act"),
             Self::Bypass(bypass) => write!(f, "bypass {bypass} applies to more requests"),
             Self::Namespace(namespace) => write!(f, "namespace {namespace} has other labels"),
         }
@@ -42,7 +50,7 @@ impl Snapshot {
     /// or changes where and how hooks are asked.
     pub fn relaxes(&self, former: &Self) -> Vec<Relaxation> {
         let mut found = Vec::new();
-        let hooks: FxHashMap<&str, u32> = (0..).zip(&self.hooks).map(|(index, hook)| (&*hook.id, index)).collect();
+        let hooks: HashMap<&str, u32> = (0..).zip(&self.hooks).map(|(index, hook)| (&*hook.id, index)).collect();
         for (index, old) in (0..).zip(&former.hooks) {
             match hooks.get(&*old.id) {
                 None => found.push(Relaxation::Gone(Box::from(&*old.name))),
@@ -52,7 +60,14 @@ impl Snapshot {
                 Some(_) => {}
             }
         }
-        let bypasses: FxHashMap<&str, &Bypass> =
+        for old in &former.initializers {
+            let new = self.initializers_of(&old.api_group, &old.resource);
+            let new = |name: &str| new?.initializers.iter().find(|new| *new.name == *name);
+            let narrowed = |old: &&Initializer| new(&old.name).is_none_or(|new| initializer_narrows(old, new));
+            let narrowed = old.initializers.iter().filter(narrowed);
+            found.extend(narrowed.map(|one| Relaxation::Initializer(Box::from(&*one.name))));
+        }
+        let bypasses: HashMap<&str, &Bypass> =
             former.bypasses.iter().map(|bypass| (&*bypass.name, &**bypass)).collect();
         for new in &self.bypasses {
             if !bypasses.get(&*new.name).is_some_and(|old| bypass_within(old, new)) {
@@ -101,6 +116,13 @@ fn hook_narrows(old: &Hook, new: &Hook) -> bool {
         || !covered(&old.rules, &new.rules)
 }
 
+fn initializer_narrows(old: &Initializer, new: &Initializer) -> bool {
+    (old.failure_policy != FailurePolicy::Ignore && new.failure_policy == FailurePolicy::Ignore)
+        || (old.acts_in_flight() && !new.acts_in_flight())
+        || !selects_all_of(&new.namespace_selector, &old.namespace_selector)
+        || !selects_all_of(&new.object_selector, &old.object_selector)
+}
+
 /// Is the path the beginning of what it was? The server that listens there may say yes to everything; another endpoint
 /// would be probed first.
 fn is_cut(old: &Protocol, new: &Protocol) -> bool {
@@ -147,7 +169,7 @@ fn subset(wider: &[Box<str>], list: &[Box<str>]) -> bool {
     if list.len() <= FEW {
         return list.iter().all(|entry| wider.contains(entry));
     }
-    let wider: FxHashSet<&str> = wider.iter().map(|entry| &**entry).collect();
+    let wider: HashSet<&str> = wider.iter().map(|entry| &**entry).collect();
     list.iter().all(|entry| wider.contains(&**entry))
 }
 

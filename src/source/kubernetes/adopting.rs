@@ -31,7 +31,7 @@ use crate::{
     },
     kube::{KubeClient, KubeError, is_our_own},
     model::{HookType, registration::is_our_webhook},
-    snapshot::{CALL_AT_ONCE, DISPATCH, ENTRY_STATES, SourceFile, is_dispatch},
+    snapshot::{CALL_AT_ONCE, ENTRY_STATES, SourceFile, is_misspelt},
     source::Contents,
 };
 
@@ -256,7 +256,7 @@ fn files(lists: &[(Kind, Vec<Value>)], asked: &[Asked]) -> Result<Vec<SourceFile
             let mut annotations = serde_json::Map::new();
             for (key, value) in metadata["annotations"].as_object().into_iter().flatten() {
                 // A word that is none would make the whole document faulty, and all of its webhooks with it.
-                let is_misspelt = key == DISPATCH && !value.as_str().is_some_and(is_dispatch);
+                let is_misspelt = is_misspelt(key, value.as_str());
                 if key.starts_with("gatepost.dev/") && !is_misspelt {
                     annotations.insert(key.clone(), value.clone());
                 }

@@ -97,7 +97,7 @@ impl Receiving {
                 }
                 Err(KubeError::Refused { code: 401 | 403, .. }) => Receivers::Unreadable(
                     "the identity leases of apiservers cannot be read; grant the verb list on leases in the namespace \
-                     kube-system, as deploy/kubernetes/adopt.yaml does"
+                     kube-system (Role gatepost-adopt)"
                         .to_owned(),
                 ),
                 Err(error) => return Err(error),
@@ -110,7 +110,7 @@ impl Receiving {
                     Ok(list) => Receivers::Endpoints { service, pods: list.items.iter().flat_map(pods).collect() },
                     Err(KubeError::Refused { code: 401 | 403, .. }) => Receivers::Unreadable(format!(
                         "the endpoints of the Service {service} cannot be read; grant the verb list on endpointslices \
-                         in the namespace {namespace}, as deploy/kubernetes/adopt.yaml does for gatepost"
+                         in the namespace {namespace} (Role gatepost-adopt)"
                     )),
                     Err(error) => return Err(error),
                 })

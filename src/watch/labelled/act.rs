@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Instant};
 use serde_json::Value;
 
 use super::{
+    super::namespaces::labels_of,
     review,
     turn::{Turn, WholeObject},
 };
@@ -37,6 +38,8 @@ pub(super) enum Failure {
     Late,
     /// No process has claimed its name for long.
     Vacant,
+    /// No process has claimed its name since it was configured.
+    Unproven,
     /// It cannot act on this object.
     Unable(String),
     /// It refuses the object.
@@ -71,18 +74,19 @@ impl Failure {
                 causes.push(StatusCause { reason, message: said.message.clone(), field });
                 Some(StatusInfo { code, message, causes, has_details: true, ..*said })
             }
+            Self::Unproven => None,
             _ if open => None,
             Self::Late | Self::NoRoom | Self::Unread(_) => {
                 let message =
                     format!("Timeout: initializer \"{name}\" did not act in time; the object is deleted again");
                 let cause = ("InitializationTimedOut", "the object is deleted again".to_owned());
-                Some(StatusInfo { retry_after_seconds: 1, ..failure(504, "Timeout", message, cause) })
+                Some(failure(504, "Timeout", message, cause))
             }
             Self::Vacant => {
                 let message =
                     format!("Timeout: no instance of initializer \"{name}\" is attached; the object is deleted again");
                 let cause = ("InitializationTimedOut", "the object is deleted again".to_owned());
-                Some(StatusInfo { retry_after_seconds: 1, ..failure(504, "Timeout", message, cause) })
+                Some(failure(504, "Timeout", message, cause))
             }
             Self::Unable(why) => {
                 let message = format!("initializer \"{name}\" failed: {why}");
@@ -149,6 +153,7 @@ impl Turn {
         let (answered, _room) = hub.ask(&one.name, message, until).await.map_err(|why| match why {
             TaskFailure::Late => Failure::Late,
             TaskFailure::Vacant(_) => Failure::Vacant,
+            TaskFailure::Unproven => Failure::Unproven,
             TaskFailure::Full | TaskFailure::NoRoom => Failure::NoRoom,
             TaskFailure::Unusable(why) => Failure::Unable(why.to_owned()),
         })?;
@@ -178,11 +183,8 @@ impl Turn {
             }
             failure => Failure::Unread(failure),
         };
-        let found = self.client.find("/api/v1/namespaces", namespace).await.map_err(unknown)?;
-        let found = found.ok_or_else(|| Failure::Unable("there is no such namespace".to_owned()))?;
-        let labels = found["metadata"]["labels"].as_object().into_iter().flatten();
-        let labels: Labels = labels.filter_map(|(key, value)| Some((key.as_str(), value.as_str()?))).collect();
-        Ok(Arc::new(labels))
+        let found = labels_of(&self.client, namespace).await.map_err(unknown)?;
+        found.map(Arc::new).ok_or_else(|| Failure::Unable("there is no such namespace".to_owned()))
     }
 }
 
@@ -208,5 +210,19 @@ fn fitting(one: &Initializer, acted: Acted) -> Result<Acted, Failure> {
     match touches_reserved(&acted.changes) {
         false => Ok(acted),
         true => Err(unable("it changes the marks of the object, or what identifies it")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_result_asks_nobody_to_repeat_the_create_and_a_new_name_fails_no_object() {
+        for late in [Failure::Late, Failure::Vacant] {
+            let result = late.result("a.example.com", FailurePolicy::Fail).unwrap();
+            assert_eq!((result.code, result.retry_after_seconds), (504, 0));
+        }
+        assert_eq!(Failure::Unproven.result("a.example.com", FailurePolicy::Fail), None);
     }
 }

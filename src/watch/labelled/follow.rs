@@ -1,30 +1,24 @@
-//! Follow: marked objects of one resource, one list, then its changes; a new list when those cannot be had.
+//! Follow: marked objects of one resource, as they are listed and change.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
 
-use serde_json::Value;
-use tokio::{
-    sync::{mpsc, watch},
-    time::{Instant, sleep, timeout},
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, MapAccess, Visitor},
 };
+use tokio::sync::{mpsc, watch};
 
 use super::resource::ServedResource;
 use crate::{
-    clock::Backoff,
     initialize::{
         Initializers,
         label::{Marks, PENDING, SELECTOR, STATE, Standing},
         unfinished::StoredObject,
     },
-    kube::{KubeClient, KubeError, WatchedChange, created},
+    kube::{FollowEvent, FollowHandler, FollowTarget, KubeClient, KubeError, created, follow},
+    telemetry::UnreadableObjects,
 };
 
-/// Requested duration of one watch.
-const WATCH: Duration = Duration::from_secs(30);
-/// Everything is listed anew so often, whatever the watch says: then old objects are found, too.
-const RELIST: Duration = Duration::from_secs(300);
-/// Pauses after failures: the first, and the longest.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
 /// Objects of a list that are taken up. The others are, once these are finished.
 const MOST: usize = 50_000;
 
@@ -53,149 +47,204 @@ pub(super) enum News {
     Gone(Arc<str>),
 }
 
-/// Follows a resource until dropped.
-pub(super) async fn follow(
+/// An object, as far as it is needed to know whose turn it is.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct MarkedObject {
+    metadata: MarkedMetadata,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct MarkedMetadata {
+    namespace: Box<str>,
+    name: Box<str>,
+    uid: Box<str>,
+    resource_version: Box<str>,
+    creation_timestamp: Option<Box<str>>,
+    deletion_timestamp: Option<IgnoredAny>,
+    labels: Option<Mark<0>>,
+    annotations: Option<Mark<1>>,
+}
+
+/// Keys of the two marks.
+const KEYS: [&str; 2] = [PENDING, STATE];
+
+/// Value of that mark among labels or annotations; the others are not kept.
+#[derive(Clone, Debug, Default)]
+struct Mark<const KEY: usize>(Option<Box<str>>);
+
+impl<'de, const KEY: usize> Deserialize<'de> for Mark<KEY> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Pairs<const KEY: usize>;
+
+        impl<'de, const KEY: usize> Visitor<'de> for Pairs<KEY> {
+            type Value = Mark<KEY>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("labels or annotations")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Mark<KEY>, A::Error> {
+                let mut mark = None;
+                while let Some(key) = map.next_key::<std::borrow::Cow<'de, str>>()? {
+                    if key == KEYS[KEY] {
+                        mark = Some(map.next_value()?);
+                    } else {
+                        map.next_value::<IgnoredAny>()?;
+                    }
+                }
+                Ok(Mark(mark))
+            }
+        }
+
+        deserializer.deserialize_map(Pairs)
+    }
+}
+
+impl MarkedObject {
+    /// Its marks.
+    pub(super) fn marks(&self) -> Marks {
+        let MarkedMetadata { labels, annotations, .. } = &self.metadata;
+        Marks {
+            label: labels.as_ref().and_then(|mark| mark.0.clone()),
+            state: annotations.as_ref().and_then(|mark| mark.0.clone()),
+        }
+    }
+
+    /// Its resource version while it is the one of that uid, and not about to go.
+    pub(super) fn version(&self, uid: &str) -> Option<&str> {
+        let MarkedMetadata { uid: own, resource_version, deletion_timestamp, .. } = &self.metadata;
+        (**own == *uid && deletion_timestamp.is_none()).then_some(resource_version)
+    }
+
+    /// The object, and the time of its creation, where initializers are to act on it; else its uid. One that is being
+    /// deleted is nobody's to change.
+    fn seen(self, resource: &ServedResource) -> Result<(StoredObject, Option<i64>), Arc<str>> {
+        let standing = self.marks().standing();
+        let MarkedMetadata { namespace, name, uid, resource_version, creation_timestamp, deletion_timestamp, .. } =
+            self.metadata;
+        let uid: Arc<str> = uid.into();
+        let list = match standing {
+            Standing::Visible => return Err(uid),
+            Standing::Unfinished(state) => state.list,
+            Standing::Lost => Initializers::default(),
+        };
+        if deletion_timestamp.is_some() || uid.is_empty() {
+            return Err(uid);
+        }
+        let (group, resource) = (resource.group.clone(), resource.resource.clone());
+        let object = StoredObject { group, resource, namespace, name, uid, resource_version, list };
+        Ok((object, creation_timestamp.as_deref().and_then(created)))
+    }
+}
+
+/// Follows marked objects of one resource.
+#[derive(Debug)]
+pub(super) struct MarkedObjects {
     clients: watch::Receiver<KubeClient>,
-    (group, resource): (Box<str>, Box<str>),
+    group: Box<str>,
+    name: Box<str>,
+    /// As it is served now.
+    resource: Option<Arc<ServedResource>>,
     news: mpsc::Sender<News>,
-) {
-    let (mut backoff, mut logged) = (Backoff::new(PAUSES.0, PAUSES.1), None);
-    loop {
-        let began = Instant::now();
-        let client = clients.borrow().clone();
-        let ended = match ServedResource::find(&client, &group, &resource).await {
-            Ok(Some(served)) => list_and_watch(&client, &Arc::new(served), &news, &mut logged).await,
-            // A definition that comes later.
-            Ok(None) => Ok(()),
-            Err(failure) => Err(failure),
-        };
-        if ended.is_ok() || began.elapsed() > PAUSES.1 {
-            backoff.reset();
-        }
-        if let Err(failure) = ended
-            && logged.as_ref() != Some(&failure)
-        {
-            let fix = failure.fix();
-            tracing::warn!(%failure, fix, resource = &*resource, "cannot watch objects that are stored unfinished; they wait");
-            logged = Some(failure);
-        }
-        sleep(if began.elapsed() > PAUSES.1 { PAUSES.0 } else { backoff.pause() }).await;
+    /// uids of a list that has not ended.
+    uids: HashSet<Arc<str>>,
+}
+
+impl MarkedObjects {
+    pub(super) fn new(
+        clients: watch::Receiver<KubeClient>,
+        (group, name): (Box<str>, Box<str>),
+        news: mpsc::Sender<News>,
+    ) -> Self {
+        Self { clients, group, name, resource: None, news, uids: HashSet::new() }
+    }
+
+    /// Follows them until dropped.
+    pub(super) async fn run(mut self) {
+        follow(&mut self).await;
     }
 }
 
-async fn list_and_watch(
-    client: &KubeClient,
-    resource: &Arc<ServedResource>,
-    news: &mpsc::Sender<News>,
-    logged: &mut Option<KubeError>,
-) -> Result<(), KubeError> {
-    let path = resource.path();
-    let listed = Instant::now();
-    let Some(mut revision) = list(client, resource, news).await? else { return Ok(()) };
-    if logged.take().is_some() {
-        tracing::info!(resource = &*resource.resource, "watching objects that are stored unfinished again");
+impl FollowHandler for MarkedObjects {
+    type Object = MarkedObject;
+    const METADATA_ONLY: bool = true;
+    /// Then old objects are found, too.
+    const RELIST: Duration = Duration::from_secs(300);
+    const LOST: &'static str = "cannot watch objects that are stored unfinished; they wait";
+    const FOUND: &'static str = "watching objects that are stored unfinished again";
+    const UNREADABLE: UnreadableObjects = UnreadableObjects::StoredUnfinished;
+
+    async fn target(&mut self) -> Result<Option<FollowTarget>, KubeError> {
+        let client = self.clients.borrow().clone();
+        // A definition may come later.
+        let served = ServedResource::find(&client, &self.group, &self.name).await?.map(Arc::new);
+        let target = served.as_ref().map(|served| {
+            let (path, selector) = (served.path(), SELECTOR.to_owned());
+            FollowTarget { client, path, selector }
+        });
+        self.resource = served;
+        Ok(target)
     }
-    while listed.elapsed() < RELIST {
-        let opened = Instant::now();
-        let mut changes = match client.watch_metadata(&path, SELECTOR, &revision, WATCH).await {
-            Err(KubeError::Refused { code: 410, .. }) => return Ok(()),
-            changes => changes?,
-        };
-        loop {
-            // An apiserver that is gone without a word must not be waited for.
-            let Ok(change) = timeout(WATCH + PAUSES.1, changes.next()).await else { break };
-            let (object, event) = match change? {
-                Some(WatchedChange::Changed(object)) => {
-                    let event = match seen(resource, &object) {
-                        Some((object, _)) => Some(News::Changed(Arc::clone(resource), Box::new(object))),
-                        None => uid(&object).map(News::Gone),
-                    };
-                    (object, event)
-                }
-                Some(WatchedChange::Gone(object)) => {
-                    let event = uid(&object).map(News::Gone);
-                    (object, event)
-                }
-                Some(WatchedChange::Bookmark(at)) => {
-                    revision = at;
-                    continue;
-                }
-                Some(WatchedChange::Expired) => return Ok(()),
-                None => break,
-            };
-            if let Some(at) = object.pointer("/metadata/resourceVersion").and_then(Value::as_str) {
-                at.clone_into(&mut revision);
+
+    async fn take(&mut self, event: FollowEvent<MarkedObject>) -> Result<(), KubeError> {
+        let Some(resource) = self.resource.clone() else { return Ok(()) };
+        let news = match event {
+            FollowEvent::Listing => {
+                self.uids.clear();
+                return Ok(());
             }
-            if let Some(event) = event {
-                let _ = news.send(event).await;
+            FollowEvent::Current(_) => return Ok(()),
+            FollowEvent::Listed { objects, now } => {
+                let seen = objects.into_iter().filter_map(|object| object.seen(&resource).ok());
+                let objects: Vec<_> = seen.take(MOST.saturating_sub(self.uids.len())).collect();
+                self.uids.extend(objects.iter().map(|(object, _)| Arc::clone(&object.uid)));
+                News::Page { resource, objects, now }
             }
-        }
-        // An apiserver that hangs up at once must not be called without pause.
-        sleep(PAUSES.0.saturating_sub(opened.elapsed())).await;
-    }
-    Ok(())
-}
-
-/// Lists the marked objects, a page at a time, so that no more than one is held. The revision that they are of; `None` where
-/// it has expired meanwhile, and the list is to be begun anew.
-async fn list(
-    client: &KubeClient,
-    resource: &Arc<ServedResource>,
-    news: &mpsc::Sender<News>,
-) -> Result<Option<String>, KubeError> {
-    let path = resource.path();
-    let (mut uids, mut revision, mut token) = (HashSet::new(), None, None::<String>);
-    loop {
-        let page = match client.metadata_page(&path, SELECTOR, token.as_deref()).await {
-            Err(KubeError::Refused { code: 410, .. }) => return Ok(None),
-            page => page?,
+            FollowEvent::ListEnd(_) => News::Listed { resource, uids: std::mem::take(&mut self.uids) },
+            FollowEvent::Changed(object) => match object.seen(&resource) {
+                Ok((object, _)) => News::Changed(resource, Box::new(object)),
+                Err(uid) => News::Gone(uid),
+            },
+            FollowEvent::Gone(object) => News::Gone(object.metadata.uid.into()),
+            FollowEvent::Unreadable(identity) => News::Gone(identity.uid.into()),
         };
-        if *revision.get_or_insert_with(|| page.revision.clone()) != page.revision {
-            return Ok(None);
-        }
-        let objects = page.items.iter().filter_map(|item| seen(resource, item));
-        let objects: Vec<_> = objects.take(MOST.saturating_sub(uids.len())).collect();
-        uids.extend(objects.iter().map(|(object, _)| Arc::clone(&object.uid)));
-        let _ = news.send(News::Page { resource: Arc::clone(resource), objects, now: page.now }).await;
-        token = page.next.filter(|_| uids.len() < MOST);
-        if token.is_none() {
-            let _ = news.send(News::Listed { resource: Arc::clone(resource), uids }).await;
-            return Ok(revision);
-        }
+        let _ = self.news.send(news).await;
+        Ok(())
     }
 }
 
-fn uid(object: &Value) -> Option<Arc<str>> {
-    object.pointer("/metadata/uid").and_then(Value::as_str).map(Into::into)
-}
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
 
-/// Marks of an object.
-pub(super) fn marks(object: &Value) -> Marks {
-    let text = |map: &str, key: &str| object["metadata"][map][key].as_str().map(Into::into);
-    Marks { label: text("labels", PENDING), state: text("annotations", STATE) }
-}
+    use super::*;
 
-/// The object, and the time of its creation, where initializers are to act on it. One that is being deleted is nobody's to
-/// change.
-fn seen(resource: &ServedResource, object: &Value) -> Option<(StoredObject, Option<i64>)> {
-    let metadata = &object["metadata"];
-    let list = match marks(object).standing() {
-        Standing::Visible => return None,
-        Standing::Unfinished(state) => state.list,
-        Standing::Lost => Initializers::default(),
-    };
-    let text = |key: &str| metadata[key].as_str().unwrap_or_default();
-    if !metadata["deletionTimestamp"].is_null() || text("uid").is_empty() {
-        return None;
+    fn object(metadata: &serde_json::Value) -> Result<MarkedObject, serde_json::Error> {
+        serde_json::from_str(&json!({"metadata": metadata}).to_string())
     }
-    let object = StoredObject {
-        group: resource.group.clone(),
-        resource: resource.resource.clone(),
-        namespace: text("namespace").into(),
-        name: text("name").into(),
-        uid: text("uid").into(),
-        resource_version: text("resourceVersion").into(),
-        list,
-    };
-    Some((object, created(text("creationTimestamp"))))
+
+    #[test]
+    fn marks_are_read_among_others_and_nonsense_is_an_error() {
+        let metadata = json!({"uid": "u", "resourceVersion": "7", "labels": {"a": "b", PENDING: "1"},
+            "annotations": {STATE: "s", "x": "y"}, "managedFields": [{"fieldsV1": {}}]});
+        let marked = object(&metadata).unwrap();
+        assert_eq!(marked.marks(), Marks { label: Some("1".into()), state: Some("s".into()) });
+        assert_eq!((marked.version("u"), marked.version("v")), (Some("7"), None));
+        let empty = object(&json!({"uid": "u", "labels": null, "deletionTimestamp": null})).unwrap();
+        assert_eq!((empty.marks(), empty.version("u")), (Marks::default(), Some("")));
+        assert_eq!(object(&json!({"uid": "u", "deletionTimestamp": "now"})).unwrap().version("u"), None);
+        assert!(object(&json!({"uid": "u", "labels": {PENDING: 1}})).is_err());
+        assert!(object(&json!({"uid": {}})).is_err());
+    }
+
+    #[test]
+    fn depth_elsewhere_does_not_matter() {
+        let deep = format!("{}1{}", r#"{"f:a":"#.repeat(10_000), "}".repeat(10_000));
+        let text = format!(
+            r#"{{"metadata":{{"uid":"u","managedFields":[{{"fieldsV1":{deep}}}],"labels":{{"{PENDING}":"1"}}}},"spec":{deep}}}"#
+        );
+        let marked: MarkedObject = serde_json::from_str(&text).unwrap();
+        assert_eq!(marked.marks().label.as_deref(), Some("1"));
+    }
 }

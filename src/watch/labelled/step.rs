@@ -17,11 +17,13 @@ use crate::{
     kube::KubeError,
     live::Generation,
     model::{FailurePolicy, Initializer},
-    telemetry::{InitializerMetrics, InitializerOutcome},
+    telemetry::{InitializerMetrics, InitializerOutcome, Throttle, UnreadableObjects},
 };
 
 /// Tries to write a step while others change the object.
 const TRIES: usize = 4;
+/// Log lines about objects that cannot be read.
+static UNREADABLE_LOG: Throttle = Throttle::new();
 
 /// The initializer whose turn it is, as it was configured when the turn began.
 struct Head {
@@ -95,7 +97,24 @@ impl Turn {
         let head = Head::of(&self.engine.current.load(), &self.stored, name);
         let Some(head) = head else { return Ok(Some(Ended::Waits)) };
         let end = self.since + head.one.timeout;
-        let acted = self.act(&head.one, (&state, object), end.max(began + Duration::from_millis(1))).await;
+        let acted = match object {
+            Ok(object) => self.act(&head.one, (&state, object), end.max(began + Duration::from_millis(1))).await,
+            // Only a client of the apiserver can act on it.
+            Err(at) => head.one.acts_in_flight().then(|| {
+                UnreadableObjects::StoredUnfinished.count();
+                if let Some(more) = UNREADABLE_LOG.pass() {
+                    let (resource, fix) = (&*self.stored.resource, "have it made again, nested less than 128 deep");
+                    tracing::warn!(
+                        resource,
+                        at,
+                        more,
+                        fix,
+                        "a stored object cannot be read; its initializer has failed"
+                    );
+                }
+                Err(Failure::Unable(format!("the object cannot be read: it is nested too deep, or no JSON ({at})")))
+            }),
+        };
         let Some(acted) = acted else { return Ok(Some(Ended::Waits)) };
         let known = |add: &str| head.names.iter().any(|name| **name == *add);
         let after = match acted {
@@ -128,6 +147,10 @@ impl Turn {
             Err(failure) => failure,
         };
         let rejected = matches!(failure, Failure::Rejected(_));
+        // Its process may have gone because it was taken out of the configuration meanwhile. No object fails for that.
+        if !rejected && Head::of(&self.engine.current.load(), &self.stored, name).is_none() {
+            return Ok(Some(Ended::Waits));
+        }
         match failure.result(name, head.one.failure_policy) {
             Some(result) => {
                 let outcome = if rejected { InitializerOutcome::Rejected } else { InitializerOutcome::FailedClosed };

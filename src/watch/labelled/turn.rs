@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use super::{follow::marks, resource::ServedResource};
+use super::{follow::MarkedObject, resource::ServedResource};
 use crate::{
     initialize::{
         label::{Marks, MarksStep, Target},
@@ -20,7 +20,7 @@ use crate::{
 
 const JSON_PATCH: &str = "application/json-patch+json";
 /// Whole objects that are read at once: how large one is shows when it is there.
-const READS: usize = 16;
+const READS: usize = 4;
 /// Bytes that a byte of an object takes once it is parsed, about.
 const PARSED: usize = 8;
 
@@ -72,12 +72,9 @@ pub(super) struct Read {
 
 impl Read {
     /// The object's; `None` where it is another one, or about to go.
-    fn of(object: &Value, uid: &str) -> Option<Self> {
-        let metadata = &object["metadata"];
-        let version = metadata["resourceVersion"].as_str().unwrap_or_default().to_owned();
+    fn of(object: &MarkedObject, uid: &str) -> Option<Self> {
         // One that leaves can only be deleted now, which somebody does already.
-        let there = metadata["uid"] == *uid && metadata["deletionTimestamp"].is_null();
-        there.then(|| Self { marks: marks(object), version })
+        object.version(uid).map(|version| Self { marks: object.marks(), version: version.to_owned() })
     }
 }
 
@@ -89,8 +86,8 @@ pub(super) struct WholeObject {
 
 /// An object as it is stored now.
 pub(super) enum Found {
-    /// It is as it was, or has other marks.
-    There(Read, WholeObject),
+    /// It is as it was, or has other marks. Maybe it cannot be read but for these: it is nested too deep, for one.
+    There(Read, Result<WholeObject, String>),
     /// It is gone, another one, or about to go.
     Gone,
     /// There is no room for it at the moment.
@@ -125,18 +122,23 @@ impl Turn {
         }
         let size = body.len();
         let Some(room) = self.engine.memory.reserve(Purpose::Queue, PARSED * size) else { return Ok(Found::NoRoom) };
-        let parsing = offload::run(size, move || serde_json::from_slice::<Value>(&body));
-        let object = parsing.await.map_err(|error| {
-            let cause = format!("no JSON (line {}, column {})", error.line(), error.column());
+        let parsing = offload::run(2 * size, move || {
+            let place = |error: serde_json::Error| format!("line {}, column {}", error.line(), error.column());
+            let marked = serde_json::from_slice::<MarkedObject>(&body).map_err(place)?;
+            Ok((marked, serde_json::from_slice::<Value>(&body).map_err(place)))
+        });
+        let (marked, object) = parsing.await.map_err(|at: String| {
+            let cause = format!("no JSON ({at})");
             KubeError::Nonsense { server, path, cause }
         })?;
-        let read = Read::of(&object, &self.stored.uid);
-        Ok(read.map_or(Found::Gone, |read| Found::There(read, WholeObject { object, room })))
+        let Some(read) = Read::of(&marked, &self.stored.uid) else { return Ok(Found::Gone) };
+        Ok(Found::There(read, object.map(|object| WholeObject { object, room })))
     }
 
     /// Its marks as they are stored now; `None` where it is gone, another one, or about to go.
     pub(super) async fn read_marks(&self) -> Result<Option<Read>, KubeError> {
-        let found = self.client.find_metadata(&self.resource.within(&self.stored.namespace), &self.stored.name).await?;
+        let collection = self.resource.within(&self.stored.namespace);
+        let found = self.client.find_metadata_as::<MarkedObject>(&collection, &self.stored.name).await?;
         Ok(found.and_then(|object| Read::of(&object, &self.stored.uid)))
     }
 

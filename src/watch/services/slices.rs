@@ -1,16 +1,16 @@
 //! Slices: EndpointSlices of some Services to the addresses behind each port of these. Source: `k8s.io/api/discovery/v1`.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     net::{IpAddr, SocketAddr},
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use rustc_hash::FxHashMap;
+use serde::Deserialize;
 use serde_json::Value;
 
-use crate::hooks::services::Ports;
+use crate::{hooks::services::Ports, model::Labels};
 
 /// The most addresses that are kept of one slice; an apiserver lets none have more.
 const MOST_ADDRESSES: usize = 1000;
@@ -45,6 +45,47 @@ impl Service {
     }
 }
 
+/// An EndpointSlice as the apiserver sends it, as far as it is needed.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct EndpointSlice {
+    pub(super) metadata: SliceMetadata,
+    ports: Option<Vec<SlicePort>>,
+    endpoints: Option<Vec<Endpoint>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct SliceMetadata {
+    namespace: Box<str>,
+    name: Box<str>,
+    labels: Option<Labels>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct SlicePort {
+    #[serde(default)]
+    name: Option<Box<str>>,
+    port: Option<u16>,
+    protocol: Option<Box<str>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Endpoint {
+    addresses: Option<Vec<Box<str>>>,
+    conditions: Option<EndpointConditions>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct EndpointConditions {
+    ready: Option<bool>,
+}
+
+impl SliceMetadata {
+    /// Namespace and name.
+    pub(super) fn key(&self) -> (Box<str>, Box<str>) {
+        (self.namespace.clone(), self.name.clone())
+    }
+}
+
 /// One EndpointSlice.
 #[derive(Debug)]
 struct Slice {
@@ -55,7 +96,7 @@ struct Slice {
 }
 
 /// EndpointSlices of the Services that are followed, and these Services' ports.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Slices {
     wanted: BTreeSet<Service>,
     /// EndpointSlices by namespace and name.
@@ -75,17 +116,18 @@ struct ServicePorts {
 
 impl Slices {
     /// Of these Services; what belongs to others is passed over.
-    pub(super) fn of(wanted: BTreeSet<Service>, objects: &[Value]) -> Self {
-        let mut slices = Self { wanted, slices: BTreeMap::new(), ports: BTreeMap::new() };
-        for object in objects {
-            slices.set(object);
-        }
-        slices
+    pub(super) fn of(wanted: BTreeSet<Service>) -> Self {
+        Self { wanted, ..Self::default() }
+    }
+
+    /// The Services that are followed.
+    pub(super) fn wanted(&self) -> &BTreeSet<Service> {
+        &self.wanted
     }
 
     /// Takes up a slice.
-    pub(super) fn set(&mut self, object: &Value) {
-        let Some(key) = key(object) else { return };
+    pub(super) fn set(&mut self, object: &EndpointSlice) {
+        let key = object.metadata.key();
         let Some(slice) = slice(object, &self.wanted) else {
             self.slices.remove(&key);
             return;
@@ -113,10 +155,8 @@ impl Slices {
     }
 
     /// Forgets a slice.
-    pub(super) fn remove(&mut self, object: &Value) {
-        if let Some(key) = key(object) {
-            self.slices.remove(&key);
-        }
+    pub(super) fn remove(&mut self, key: (Box<str>, Box<str>)) {
+        self.slices.remove(&key);
     }
 
     /// Takes up the ports of a Service as it is; `None` where there is no such Service.
@@ -128,12 +168,17 @@ impl Slices {
         };
         // Another name leads out of the cluster: whoever dials it has to look it up.
         let external = object.is_some_and(|object| object["spec"]["type"] == "ExternalName");
-        let ports = ports.into_iter().flatten().filter(|port| !external && is_tcp(port)).filter_map(port).collect();
+        let ports = ports
+            .into_iter()
+            .flatten()
+            .filter(|port| !external && is_tcp(port["protocol"].as_str()))
+            .filter_map(port)
+            .collect();
         self.ports.insert(service.clone(), ServicePorts { ports, read: Instant::now(), outdated: false });
     }
 
     /// The addresses behind each port of each Service.
-    pub(super) fn addresses(&self) -> FxHashMap<Box<str>, Ports> {
+    pub(super) fn addresses(&self) -> HashMap<Box<str>, Ports> {
         let known = self.ports.iter().map(|(service, known)| {
             let slices: Vec<_> = self.slices.values().filter(|slice| slice.service == *service).collect();
             let ports = known.ports.iter().map(|(number, name)| (*number, behind(&slices, name)));
@@ -153,36 +198,28 @@ fn behind(slices: &[&Slice], name: &str) -> Arc<[SocketAddr]> {
     addresses.into_iter().collect()
 }
 
-fn key(object: &Value) -> Option<(Box<str>, Box<str>)> {
-    let metadata = object.get("metadata")?;
-    Some((metadata["namespace"].as_str()?.into(), metadata["name"].as_str()?.into()))
-}
-
 /// Is it a port that hooks are called at? One number may be several ports, each with a protocol of its own.
-fn is_tcp(port: &Value) -> bool {
-    port["protocol"].is_null() || port["protocol"] == "TCP"
+fn is_tcp(protocol: Option<&str>) -> bool {
+    protocol.is_none_or(|protocol| protocol == "TCP")
 }
 
 /// A slice of one of these Services.
-fn slice(object: &Value, wanted: &BTreeSet<Service>) -> Option<Slice> {
-    let metadata = &object["metadata"];
-    let name = metadata["labels"][super::LABEL].as_str()?;
-    let service = Service { namespace: metadata["namespace"].as_str()?.into(), name: name.into() };
+fn slice(object: &EndpointSlice, wanted: &BTreeSet<Service>) -> Option<Slice> {
+    let EndpointSlice { metadata, ports, endpoints } = object;
+    let name = metadata.labels.as_ref()?.get(super::LABEL)?;
+    let service = Service { namespace: metadata.namespace.clone(), name: name.into() };
     if !wanted.contains(&service) {
         return None;
     }
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let port = |port: &Value| {
-        let number = u16::try_from(port["port"].as_u64()?).ok()?;
-        Some((Box::from(port["name"].as_str().unwrap_or_default()), number))
-    };
+    let port = |port: &SlicePort| Some((port.name.clone().unwrap_or_default(), port.port?));
     // Of an endpoint that says nothing of itself the best is assumed.
-    let is_ready = |endpoint: &&Value| endpoint["conditions"]["ready"] != false;
+    let is_ready =
+        |endpoint: &&Endpoint| endpoint.conditions.as_ref().and_then(|conditions| conditions.ready) != Some(false);
     // Only the first address of an endpoint counts: all are of the same.
-    let address = |endpoint: &Value| endpoint["addresses"][0].as_str()?.parse().ok();
-    let endpoints = list(&object["endpoints"]);
-    let ready = endpoints.iter().filter(is_ready).filter_map(address).take(MOST_ADDRESSES);
-    let ports = list(&object["ports"]).iter().filter(|port| is_tcp(port)).filter_map(port).collect();
+    let address = |endpoint: &Endpoint| endpoint.addresses.as_ref()?.first()?.parse().ok();
+    let endpoints = endpoints.iter().flatten();
+    let ready = endpoints.filter(is_ready).filter_map(address).take(MOST_ADDRESSES);
+    let ports = ports.iter().flatten().filter(|port| is_tcp(port.protocol.as_deref())).filter_map(port).collect();
     Some(Slice { service, ports, ready: ready.collect() })
 }
 
@@ -196,11 +233,18 @@ mod tests {
         Service::of_host("hook.policy.svc").unwrap()
     }
 
-    fn slice(name: &str, namespace: &str, service: &str, ports: Value, endpoints: &[(&str, Value)]) -> Value {
+    fn slice(name: &str, namespace: &str, service: &str, ports: Value, endpoints: &[(&str, Value)]) -> EndpointSlice {
         let endpoint =
             |(address, ready): &(&str, Value)| json!({"addresses": [address], "conditions": {"ready": ready}});
-        json!({"metadata": {"name": name, "namespace": namespace, "labels": {"kubernetes.io/service-name": service}},
-            "ports": ports, "endpoints": endpoints.iter().map(endpoint).collect::<Vec<_>>()})
+        let slice = json!({"metadata": {"name": name, "namespace": namespace, "labels": {"kubernetes.io/service-name": service}},
+            "ports": ports, "endpoints": endpoints.iter().map(endpoint).collect::<Vec<_>>()});
+        serde_json::from_value(slice).unwrap()
+    }
+
+    fn slices_of(wanted: impl Into<BTreeSet<Service>>, all: &[EndpointSlice]) -> Slices {
+        let mut slices = Slices::of(wanted.into());
+        all.iter().for_each(|slice| slices.set(slice));
+        slices
     }
 
     fn behind(slices: &Slices, port: u16) -> Option<Vec<String>> {
@@ -239,7 +283,7 @@ mod tests {
             slice("three", "policy", "other", ports.clone(), &[("10.0.0.4", json!(true))]),
             slice("one", "elsewhere", "hook", ports.clone(), &[("10.0.0.5", json!(true))]),
         ];
-        let mut slices = Slices::of([hook()].into(), &all);
+        let mut slices = slices_of([hook()], &all);
         assert_eq!(behind(&slices, 443), None, "the Service's ports are not known");
         let service = json!({"spec": {"ports": [{"name": "https", "port": 443}, {"name": "unused", "port": 80}]}});
         slices.set_ports(&hook(), Some(&service));
@@ -248,7 +292,7 @@ mod tests {
         assert_eq!((behind(&slices, 80), behind(&slices, 9090)), (Some(vec![]), None));
 
         slices.set(&slice("one", "policy", "hook", ports, &[("10.0.0.9", json!(true))]));
-        slices.remove(&all[1]);
+        slices.remove(all[1].metadata.key());
         assert_eq!(behind(&slices, 443), Some(vec!["10.0.0.9:8443".to_owned()]));
         // A slice may be given to another Service.
         let moved = slice("one", "policy", "other", json!([]), &[]);
@@ -259,7 +303,7 @@ mod tests {
     #[test]
     fn ports_without_names_are_one_port() {
         let one = slice("one", "policy", "hook", json!([{"port": 8443}]), &[("10.0.0.1", json!(true))]);
-        let mut slices = Slices::of([hook()].into(), std::slice::from_ref(&one));
+        let mut slices = slices_of([hook()], std::slice::from_ref(&one));
         slices.set_ports(&hook(), Some(&json!({"spec": {"ports": [{"port": 443}]}})));
         assert_eq!(behind(&slices, 443), Some(vec!["10.0.0.1:8443".to_owned()]));
         slices.set_ports(&hook(), Some(&json!({"spec": {"type": "ExternalName", "ports": [{"port": 443}]}})));
@@ -273,7 +317,7 @@ mod tests {
         let named = |name: &str| json!([{"name": name, "port": 8443}]);
         let of = |name: &str, ready: bool| slice("one", "policy", "hook", named(name), &[("10.0.0.1", json!(ready))]);
         let service = |name: &str| json!({"spec": {"ports": [{"name": name, "port": 443}]}});
-        let mut slices = Slices::of([hook()].into(), &[of("https", true)]);
+        let mut slices = slices_of([hook()], &[of("https", true)]);
         slices.set_ports(&hook(), Some(&service("https")));
         assert_eq!(slices.due(Duration::ZERO), None);
 
@@ -301,7 +345,7 @@ mod tests {
     #[test]
     fn the_service_that_was_read_first_is_read_again_first() {
         let other = Service::of_host("other.policy.svc").unwrap();
-        let mut slices = Slices::of([hook(), other.clone()].into(), &[]);
+        let mut slices = slices_of([hook(), other.clone()], &[]);
         for service in [&other, &hook()] {
             slices.set_ports(service, Some(&json!({"spec": {"ports": [{"port": 443}]}})));
             slices.set(&slice(&service.name, "policy", &service.name, json!([]), &[]));
@@ -312,8 +356,7 @@ mod tests {
     #[test]
     fn ports_of_other_protocols_are_none() {
         let both = json!([{"name": "h3", "port": 8444, "protocol": "UDP"}, {"name": "https", "port": 8443, "protocol": "TCP"}]);
-        let mut slices =
-            Slices::of([hook()].into(), &[slice("one", "policy", "hook", both, &[("10.0.0.1", json!(true))])]);
+        let mut slices = slices_of([hook()], &[slice("one", "policy", "hook", both, &[("10.0.0.1", json!(true))])]);
         let of = |port: u16, protocol: &str, name: &str| json!({"name": name, "port": port, "protocol": protocol});
         let [tcp, udp] = [of(443, "TCP", "https"), of(443, "UDP", "h3")];
         for ports in [json!([tcp, udp, of(53, "UDP", "dns")]), json!([udp, tcp])] {

@@ -94,16 +94,19 @@ pub(super) fn read(text: &str) -> Result<AnswerFields, JsonReadError> {
 /// The message of a text that is a `metav1.Status` and has one.
 pub(super) fn message_of_status(text: &str) -> Option<String> {
     let mut cursor = Cursor::new(text);
-    let (mut kind, mut message) = (None, None);
+    let (mut api_version, mut kind, mut message) = (None, None, None);
     cursor.object("the body").ok().filter(|entered| *entered)?;
     while let Some(key) = cursor.key().ok()? {
         match &*key.plain() {
+            "apiVersion" => api_version = string(&mut cursor, "apiVersion").ok()?,
             "kind" => kind = string(&mut cursor, "kind").ok()?,
             "message" => message = string(&mut cursor, "message").ok()?,
             _ => cursor.skip().ok()?,
         }
     }
-    message.filter(|message| kind.as_deref() == Some("Status") && !message.is_empty())
+    // Other groups may have a kind of that name.
+    let is_status = matches!(api_version.as_deref(), None | Some("" | "v1")) && kind.as_deref() == Some("Status");
+    message.filter(|message| is_status && !message.is_empty())
 }
 
 /// Is it that key (in small letters) but for case? The two signs beyond ASCII are all that Go takes for a letter of

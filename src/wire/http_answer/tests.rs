@@ -281,6 +281,8 @@ fn other_statuses_are_call_failures_with_what_was_said() {
     assert_eq!(failure(V1, 503, ""), http(503, ""));
     assert_eq!(failure(V1, 404, " page\nnot found\n"), http(404, "page not found"));
     assert_eq!(failure(V1, 500, r#"{"kind":"Status","message":"etcd is down"}"#), http(500, "etcd is down"));
+    let other = r#"{"apiVersion":"example.com/v1","kind":"Status","message":"etcd is down"}"#;
+    assert_eq!(failure(V1, 500, other), http(500, other));
     let long = failure(V1, 500, &"x".repeat(100_000)).to_string();
     assert!(long.len() < 300, "{long}");
     assert_eq!(failure(V1, 204, "").to_string(), "the answer cannot be decoded: the body is empty");

@@ -549,7 +549,7 @@ pub struct InitializerAnswer {
     /// The task's number.
     #[prost(uint64, tag = "1")]
     pub task: u64,
-    /// The attempt that is answered. An answer to an attempt that is another's by now does not count.
+    /// The attempt that is answered. It counts only while the task is this instance's, in this attempt.
     #[prost(uint32, tag = "2")]
     pub attempt: u32,
     #[prost(oneof = "initializer_answer::Outcome", tags = "3, 4")]
@@ -617,7 +617,8 @@ pub struct InitializerTask {
     /// The task's number, the same in every attempt.
     #[prost(uint64, tag = "1")]
     pub task: u64,
-    /// 1 the first time. Higher: an instance that had it before has lapsed, and may have acted.
+    /// 1 the first time. Higher: an instance that had it before is gone or has lapsed, and may have acted. A request
+    /// that comes again is another task, and begins at 1.
     #[prost(uint32, tag = "2")]
     pub attempt: u32,
     /// Time left for the answer.

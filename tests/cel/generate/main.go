@@ -1,4 +1,7 @@
-// Asks kube-apiserver's own code what each expression of cases.json is worth, and what it costs.
+// Evaluates each expression of cases.json with kube-apiserver's own code, and says its value and its cost.
+//
+//	go run . ../cases.json                              the answers, by the version that go.mod names
+//	go run . -changed ANSWERS [VERSION=ANSWERS ...]     the cases that have another answer in another version
 package main
 
 import (
@@ -6,6 +9,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"reflect"
+	"runtime/debug"
 	"strings"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -24,11 +29,11 @@ import (
 )
 
 type answer struct {
-	Expression string  `json:"expression"`
-	Refused    string  `json:"refused,omitempty"`
-	Value      *bool   `json:"value,omitempty"`
-	Error      string  `json:"error,omitempty"`
-	Cost       *int64  `json:"cost,omitempty"`
+	Expression string `json:"expression,omitempty"`
+	Refused    string `json:"refused,omitempty"`
+	Value      *bool  `json:"value,omitempty"`
+	Error      string `json:"error,omitempty"`
+	Cost       *int64 `json:"cost,omitempty"`
 }
 
 type input struct {
@@ -38,13 +43,93 @@ type input struct {
 	Expressions []string            `json:"expressions"`
 }
 
+type change struct {
+	Expression string             `json:"expression"`
+	Answers    map[string]*answer `json:"answers"`
+}
+
+type changes struct {
+	Follows string   `json:"follows"`
+	Others  []string `json:"others"`
+	Changed []change `json:"changed"`
+}
+
 func main() {
-	var in input
-	data, err := os.ReadFile(os.Args[1])
+	if os.Args[1] == "-changed" {
+		print(changed(os.Args[2], os.Args[3:]))
+		return
+	}
+	print(answers(os.Args[1]))
+}
+
+// apiserver is the version of k8s.io/apiserver that this program is built with.
+func apiserver() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		panic("no build information")
+	}
+	for _, module := range info.Deps {
+		if module.Path == "k8s.io/apiserver" {
+			return module.Version
+		}
+	}
+	panic("k8s.io/apiserver is not there")
+}
+
+func changed(followed string, others []string) changes {
+	all := changes{Follows: apiserver(), Others: []string{}, Changed: []change{}}
+	var ours []answer
+	read(followed, &ours)
+	theirs := map[string][]answer{}
+	for _, other := range others {
+		version, path, _ := strings.Cut(other, "=")
+		var answers []answer
+		read(path, &answers)
+		theirs[version] = answers
+		all.Others = append(all.Others, version)
+	}
+	for at := range ours {
+		one := change{ours[at].Expression, map[string]*answer{all.Follows: &ours[at]}}
+		for _, version := range all.Others {
+			if !same(ours[at], theirs[version][at]) {
+				one.Answers[version] = &theirs[version][at]
+			}
+		}
+		if len(one.Answers) > 1 {
+			all.Changed = append(all.Changed, one)
+		}
+	}
+	for _, one := range all.Changed {
+		for _, answer := range one.Answers {
+			answer.Expression = ""
+		}
+	}
+	return all
+}
+
+// same: the texts of failures may differ.
+func same(a, b answer) bool {
+	return (a.Refused == "") == (b.Refused == "") && (a.Error == "") == (b.Error == "") &&
+		reflect.DeepEqual(a.Value, b.Value) && reflect.DeepEqual(a.Cost, b.Cost)
+}
+
+func read(path string, into any) {
+	data, err := os.ReadFile(path)
 	must(err)
 	dec := json.NewDecoder(strings.NewReader(string(data)))
 	dec.UseNumber()
-	must(dec.Decode(&in))
+	must(dec.Decode(into))
+}
+
+func print(value any) {
+	out, err := json.MarshalIndent(value, "", " ")
+	must(err)
+	fmt.Println(string(out))
+}
+
+func answers(path string) []answer {
+	var in input
+	read(path, &in)
 	object := objectOf(in.Object)
 	old := objectOf(in.OldObject)
 	kind := schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}
@@ -52,11 +137,10 @@ func main() {
 	who := &user.DefaultInfo{Name: "alice", UID: "u1", Groups: []string{"dev", "ops"}, Extra: in.Extra}
 	options := &metav1.UpdateOptions{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "UpdateOptions"}, FieldManager: "kubectl"}
 	attr := admission.NewAttributesRecord(object, old, kind, "default", "web", resource, "", admission.Update, options, false, who)
-	versioned := &admission.VersionedAttributes{Attributes: attr, VersionedKind: kind, VersionedObject: object}
-	if old != nil {
-		versioned.VersionedOldObject = old
-	}
-	compiler := celplugin.NewConditionCompiler(environment.MustBaseEnvSet(version.MajorMinor(1, 36)))
+	versioned, err := admission.NewVersionedAttributes(attr, kind, nil)
+	must(err)
+	parsed := version.MustParseGeneric(apiserver())
+	compiler := celplugin.NewConditionCompiler(environment.MustBaseEnvSet(version.MajorMinor(1, parsed.Minor())))
 	request := celplugin.CreateAdmissionRequest(attr, metav1.GroupVersionResource(resource), metav1.GroupVersionKind(kind))
 	answers := []answer{}
 	for _, expression := range in.Expressions {
@@ -91,9 +175,7 @@ func main() {
 		}
 		answers = append(answers, a)
 	}
-	out, err := json.MarshalIndent(answers, "", " ")
-	must(err)
-	fmt.Println(string(out))
+	return answers
 }
 
 // Allows what is got, and says in its reason what it was asked.

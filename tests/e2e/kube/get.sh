@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
 # Builds kube-apiserver, kubectl and etcd from their Go modules. Instant once they are there; some minutes the first time.
 #
-#   tests/e2e/kube/get.sh [BIN]     prints BIN, by default ${XDG_CACHE_HOME:-~/.cache}/gatepost/kube-v1.36.3
+#   tests/e2e/kube/get.sh [BIN]     prints BIN, by default ${XDG_CACHE_HOME:-~/.cache}/gatepost/kube-v$KUBERNETES
 #
+# KUBERNETES is the version, by default the newest that the trials follow; the trials work with 1.36.3 too.
 # Ends with 77 when this machine cannot get them at all (no Go, no modules), and with 1 when it could and something broke.
 set -euo pipefail
 
-# v1.36 is the first with static webhook manifests. Staging modules carry the same version with another first number.
-kubernetes=1.36.3
+# 1.36 is the first with static webhook manifests. Staging modules carry the same version with another first number.
+kubernetes="${KUBERNETES:-1.37.2}"
 etcd=3.6.8
+# The least that 1.37 is built with; an older Go gets it as a module.
+export GOTOOLCHAIN=go1.27.3+auto
 
 bin="${1:-${XDG_CACHE_HOME:-$HOME/.cache}/gatepost/kube-v$kubernetes}"
 

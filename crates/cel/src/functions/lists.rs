@@ -283,6 +283,9 @@ fn range<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> 
     /// More would take all the memory that there is.
     const MOST: i64 = 1_000_000;
     let [Value::Int(end)] = args else { return none() };
+    if *end < 0 {
+        return Err(Fault::error(format!("lists.range: size must be non-negative, got {end}")));
+    }
     if *end > MOST {
         return Err(Fault::error("lists.range of more than 1,000,000"));
     }

@@ -33,6 +33,8 @@ pub(super) enum Cost {
     One,
     /// This much of the first argument's size.
     First(f64),
+    /// This much of the second argument's size.
+    Second(f64),
     /// Cost by the size of the result.
     Result(f64),
     /// The size of the list that is looked through.
@@ -197,6 +199,7 @@ impl Function {
             Cost::InList | Cost::Ordered | Cost::Both | Cost::Bytes | Cost::SelfCompare(_) if ambiguous => 1,
             Cost::Result(_) | Cost::ListResult => 0,
             Cost::First(factor) => scaled(size(0)?, factor),
+            Cost::Second(factor) => scaled(size(1)?, factor),
             Cost::InList => match arguments.get(1) {
                 Some(list) => access::list_len(list, meter)?.unwrap_or(1) as u64,
                 None => 1,

@@ -16,10 +16,10 @@ pub(super) const ROWS: &[Row] = &[
     Row("contains", &["string|string->bool"], Cost::TextInText, |args, _| {
         Ok(Value::Bool(text(args.first())?.contains(text(args.get(1))?)))
     }),
-    Row("startsWith", &["string|string->bool"], Cost::First(0.1), |args, _| {
+    Row("startsWith", &["string|string->bool"], Cost::Second(0.1), |args, _| {
         Ok(Value::Bool(text(args.first())?.starts_with(text(args.get(1))?)))
     }),
-    Row("endsWith", &["string|string->bool"], Cost::First(0.1), |args, _| {
+    Row("endsWith", &["string|string->bool"], Cost::Second(0.1), |args, _| {
         Ok(Value::Bool(text(args.first())?.ends_with(text(args.get(1))?)))
     }),
     Row("charAt", &["string|int->string"], Cost::One, char_at),
@@ -81,14 +81,15 @@ pub(super) fn index_of<'a>(args: &[Value<'a>], last: bool) -> Result<Value<'a>, 
     };
     let count = |at: usize| text[..at].chars().count() as i64;
     if let Some(place) = from {
-        if sought.is_empty() {
-            return Ok(Value::Int(place));
-        }
         if place < 0 {
             return Err(no_place(place));
         }
+        let len = text.chars().count() as i64;
+        if sought.is_empty() {
+            return Ok(Value::Int(place.min(len)));
+        }
         // Beyond the end there is nothing, and that is no error.
-        if place >= text.chars().count() as i64 {
+        if place >= len {
             return Ok(Value::Int(-1));
         }
     }

@@ -121,6 +121,9 @@ fn what_takes_time_takes_steps_whatever_it_costs() {
         (r"!'x'.matches('\\pL{9}' + string(i))", 5_000),
         ("i in {1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 6, 7: 7, 8: 8, 9: 9} || i >= 0", 72),
         ("!(object.s in object)", 300),
+        ("object.s.charAt(9999) == 'a'", 300),
+        ("object.s.size() == 10000", 300),
+        ("object.s == object.s", 300),
     ] {
         let more = rounds(expression) - plain;
         assert!(more >= least * 1000, "{expression}: {more} steps");

@@ -16,10 +16,16 @@ use super::{
 impl<E: Exchange> ClientConnection<E> {
     /// Begins the exchanges that wait, as far as the server and the batch allow.
     pub(super) fn begin_waiting(&mut self) {
-        if self.exchanges.waiting.is_empty() || !self.established || self.goaway.is_some() {
+        if self.exchanges.waiting.is_empty() || !self.established || self.is_closing() {
             return;
         }
         let now = (self.config.clock)();
+        if self.is_shut() {
+            self.starvation.check(now);
+            if self.is_starved() {
+                return;
+            }
+        }
         while self.exchanges.streams.len() < self.peer_max_streams
             && self.next_id <= MAX_ID
             && self.outgoing.queued() < self.config.batch
@@ -62,6 +68,7 @@ impl<E: Exchange> ClientConnection<E> {
     /// Queues frames of the ready streams in turn, until a batch is full or the windows are.
     pub(super) fn fill(&mut self) {
         let largest = self.peer_max_frame.min(LARGEST_FRAME);
+        let mut waits = !self.exchanges.waiting.is_empty() && self.peer_max_streams == 0;
         while self.outgoing.queued() < self.config.batch && self.window > 0 {
             let Some(id) = self.ready.pop_front() else { break };
             let Some(stream) = self.exchanges.streams.get_mut(&id) else { continue };
@@ -72,12 +79,21 @@ impl<E: Exchange> ClientConnection<E> {
                 stream.window -= len as i64;
                 self.window -= len as i64;
                 self.floods.earn_bytes(len);
+                self.starvation.end();
             }
             // A stream whose window is shut leaves the queue; a WINDOW_UPDATE brings it back.
             stream.ready = stream.unsent > 0 && stream.window > 0;
             if stream.ready {
                 self.ready.push_back(id);
             }
+            waits |= !stream.ready && stream.unsent > 0;
+        }
+        if self.window <= 0 {
+            while self.ready.pop_front_if(|id| !self.exchanges.streams.contains_key(id)).is_some() {}
+            waits |= !self.ready.is_empty();
+        }
+        if waits && self.is_shut() {
+            self.starvation.begin(self.config.clock);
         }
     }
 }

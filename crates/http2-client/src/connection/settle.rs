@@ -20,6 +20,7 @@ impl<E: Exchange> ClientConnection<E> {
     pub(super) fn finish(&mut self, id: u32, trailers: Option<E::Fields>) {
         let Some(stream) = self.exchanges.streams.remove(&id) else { return };
         self.answered = true;
+        self.starvation.end();
         let queued = self.outgoing.holds(stream.queued_to);
         if queued {
             self.take_back(&[id]);
@@ -75,8 +76,11 @@ impl<E: Exchange> ClientConnection<E> {
         self.cancel(over);
     }
 
-    /// Lets go of the exchanges whose time is over.
+    /// Lets go of the exchanges whose time is over, and of a connection that was starved for too long.
     pub fn expire(&mut self, now: Instant) {
+        if self.is_shut() {
+            self.starvation.check(now);
+        }
         let mut late = Vec::new();
         loop {
             let exchanges = &self.exchanges;
@@ -92,6 +96,9 @@ impl<E: Exchange> ClientConnection<E> {
     }
 
     fn cancel(&mut self, over: Vec<(u32, Stream<E>)>) {
+        let unsent =
+            over.iter().filter(|(_, stream)| stream.unsent > 0 && stream.unsent == stream.exchange.body().len());
+        self.starvation.unsent_ended(unsent.count());
         let ends: Vec<_> = over.iter().map(|(id, stream)| (*id, stream.queued_to)).collect();
         self.reset_queued(&ends, code::CANCEL);
     }

@@ -56,6 +56,21 @@ fn what_one_that_fails_closed_sees_anyway_has_no_entry_of_its_own() {
     assert_eq!(plan.entries.len(), 1, "{plan:?}");
 }
 
+/// As was found in a trial: `*/*`, a resource in a fixed version, and core events.
+#[test]
+fn events_have_an_entry_that_converts_them_whatever_the_policies_of_hooks_for_everything() {
+    for everything in ["Fail", "Ignore"] {
+        for events in ["Fail", "Ignore"] {
+            let all = format!("{everything} | '*' | '*' | '*' | '*/*'");
+            let own = format!("{events} | CREATE | '' | v1 | events");
+            let plan = plan(&hooks(&[&all, "Fail | CREATE | x.io | v1 | things", &own]), &[]);
+            let converts = |atom: &Atom| atom.group.is_empty() && &*atom.resource == "events";
+            assert!(plan.entries.iter().any(|entry| entry.atoms.iter().any(converts)), "{plan:#?}");
+            assert!(plan.one_version, "each entry asks only hooks that take what it sends: {plan:#?}");
+        }
+    }
+}
+
 #[test]
 fn each_entry_leaves_out_what_its_hooks_leave_out() {
     let lines = [

@@ -1,4 +1,7 @@
-use crate::snapshot::{self, SourceFile};
+use crate::{
+    model::builtin,
+    snapshot::{self, SourceFile},
+};
 
 use super::*;
 
@@ -131,4 +134,27 @@ fn events_are_sent_to_each_hook_in_the_group_that_it_takes() {
         &[&["CREATE | '' | v1 | pods"], &["CREATE | events.k8s.io | v1 | events"]],
         &["CREATE||v1|pods", "CREATE|events.k8s.io|v1|events"],
     );
+}
+
+/// Beside a hook for everything, which is sent them as they were made.
+#[test]
+fn what_another_group_shares_is_converted_beside_a_hook_for_every_group() {
+    for (resource, groups) in builtin::SHARED {
+        let served = !groups.contains(&builtin::UNSERVED_GROUP);
+        for group in groups.iter().filter(|group| **group != builtin::UNSERVED_GROUP) {
+            let version = builtin(group, resource).unwrap().versions[0];
+            let own = format!("CREATE | '{group}' | {version} | {resource}");
+            for all in
+                ["'*' | '*' | '*' | '*/*'", "CREATE | '*' | '*' | '*'", &format!("CREATE | '*' | '*' | {resource}")]
+            {
+                let (entries, _) = union_of(&[&[all], &[&own]]);
+                let converts = entries.iter().flatten().any(|rule| rule.contains(&format!("|{group}|{version}|")));
+                // Where the versions differ there is an entry in any case.
+                assert!(converts || !served, "{all} {own}: {entries:?}");
+                let own = format!("CREATE | '{group}' | '*' | {resource}");
+                let (entries, _) = union_of(&[&[all, &own]]);
+                assert_eq!(entries.len(), 1, "{all} {own}: a hook that takes every group needs no conversion");
+            }
+        }
+    }
 }

@@ -1,6 +1,7 @@
 mod goodbyes;
 mod late;
 mod rules;
+mod starved;
 mod torn;
 mod unread;
 

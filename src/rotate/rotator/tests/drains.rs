@@ -7,7 +7,7 @@ use crate::live::RetireReason;
 async fn a_removed_hook_drains_until_the_last_request_that_asked_it_ends() {
     let mut rotator = started(&[("a", 1), ("b", 2)]).await;
     let leaving = |rotator: &Rotator| -> Vec<String> {
-        rotator.current.leaving().iter().map(|draining| draining.hook.name.to_string()).collect()
+        rotator.current.leaving().iter().map(|draining| draining.name.to_string()).collect()
     };
     let request = rotator.current.load();
     let channel = Arc::downgrade(request.hooks[0].target.channel());
@@ -62,7 +62,7 @@ async fn sweep(rotator: &mut Rotator) {
 fn gone(rotator: &Rotator) -> Vec<(String, RetireReason)> {
     let retired = rotator.current.retired();
     let gone = retired.iter().filter_map(|retired| match retired.rotation {
-        Rotation::Gone { how, .. } => Some((retired.hook.name.to_string(), how)),
+        Rotation::Gone { how, .. } => Some((retired.name.to_string(), how)),
         _ => None,
     });
     gone.collect()
@@ -115,7 +115,10 @@ async fn a_hook_that_has_moved_drains_at_its_old_endpoint() {
     let channel = probed(&rotator);
     rotator.hear(news(channel, Ok(())));
     let leaving = rotator.current.leaving();
-    assert_eq!(leaving.iter().map(|old| old.endpoint.to_string()).collect::<Vec<_>>(), ["grpc://127.0.0.1:1"]);
+    assert_eq!(
+        leaving.iter().map(|old| old.endpoint.as_ref().unwrap().to_string()).collect::<Vec<_>>(),
+        ["grpc://127.0.0.1:1"]
+    );
     drop(request);
     sweep(&mut rotator).await;
     assert_eq!(gone(&rotator), [("a.example.com".to_owned(), RetireReason::Drained)]);

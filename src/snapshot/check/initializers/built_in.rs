@@ -31,6 +31,9 @@ pub(crate) const RESOURCE_KEYS: [&str; 2] = ["requests", "limits"];
 pub(crate) const PULL_POLICIES: [(&str, &str); 3] =
     [("Always", "Always"), ("IfNotPresent", "IfNotPresent"), ("Never", "Never")];
 
+/// Consequence of a value that no apiserver takes.
+const REFUSED: &str = "so the object would be refused";
+
 /// The deepest that an addition may nest: more than any Pod does.
 const DEEPEST: usize = 16;
 
@@ -48,6 +51,13 @@ pub(super) fn check(at: &Node<'_>, group: &str, resource: &str) -> Option<BuiltI
         );
     }
     let labels = templates(&at.key("labels"));
+    let all_are_templates = at.problems() == before;
+    for ((_, entry), (_, template)) in at.key("labels").entries().zip(&labels).filter(|_| all_are_templates) {
+        let text = template.fill(&|_| None).unwrap_or_default();
+        if !names::is_label_value(&text) {
+            entry.problem(format!("{} is not a label value", quoted(&text)), REFUSED, names::VALUE);
+        }
+    }
     let annotations = templates(&at.key("annotations"));
     let for_pods: Vec<&str> = KEYS[2..].iter().copied().filter(|key| at.key(key).present()).collect();
     let pods = match (for_pods.first(), PodPlace::of(group, resource)) {
@@ -77,11 +87,11 @@ fn pods(at: &Node<'_>, place: PodPlace) -> PodAdditions {
         .and_then(|at| at.integer(1..=i128::from(i32::MAX), "which no apiserver accepts"));
     PodAdditions {
         place,
-        env: shapes(&at.key("env"), "name"),
-        volumes: shapes(&at.key("volumes"), "name"),
-        volume_mounts: shapes(&at.key("volumeMounts"), "mountPath"),
-        containers: shapes(&at.key("containers"), "name"),
-        init_containers: shapes(&at.key("initContainers"), "name"),
+        env: shapes(&at.key("env"), &ENV),
+        volumes: shapes(&at.key("volumes"), &VOLUME),
+        volume_mounts: shapes(&at.key("volumeMounts"), &VOLUME_MOUNT),
+        containers: shapes(&at.key("containers"), &CONTAINER),
+        init_containers: shapes(&at.key("initContainers"), &CONTAINER),
         requests: quantities(&resources.key("requests")),
         limits: quantities(&resources.key("limits")),
         image_pull_policy: policy.map(Into::into),
@@ -98,7 +108,7 @@ fn templates(at: &Node<'_>) -> Vec<(Box<str>, Template)> {
     }
     for (key, entry) in at.entries() {
         if !names::is_qualified_name(key) {
-            entry.problem(format!("{} is not a key", quoted(key)), "so the object would be refused", names::KEY);
+            entry.problem(format!("{} is not a key", quoted(key)), REFUSED, names::KEY);
         }
         let Some(text) = entry.text() else { continue };
         match Template::parse(text) {
@@ -109,8 +119,36 @@ fn templates(at: &Node<'_>) -> Vec<(Box<str>, Template)> {
     templates
 }
 
-/// A list of maps, each known by the text under `key`.
-fn shapes(at: &Node<'_>, key: &str) -> Vec<(Box<str>, Shape)> {
+/// Kind of an addition to a Pod.
+struct Addition {
+    /// Its key by which objects have it already.
+    key: &'static str,
+    /// Is it a text that an apiserver takes there?
+    is_valid: fn(&str) -> bool,
+    fix: &'static str,
+    /// Another key without which an apiserver takes none.
+    needs: Option<&'static str>,
+}
+
+// source: k8s.io/kubernetes/pkg/apis/core/validation ValidateEnv, IsRelaxedEnvVarName.
+const ENV: Addition = Addition {
+    key: "name",
+    is_valid: |name| !name.is_empty() && name.bytes().all(|byte| (b' '..=b'~').contains(&byte) && byte != b'='),
+    fix: "write printable ASCII characters without =",
+    needs: None,
+};
+const VOLUME: Addition = Addition { key: "name", is_valid: names::is_dns_label, fix: names::LABEL, needs: None };
+const VOLUME_MOUNT: Addition = Addition {
+    key: "mountPath",
+    is_valid: |path| !path.is_empty() && !path.contains(':'),
+    fix: "write a path without a colon",
+    needs: Some("name"),
+};
+const CONTAINER: Addition =
+    Addition { key: "name", is_valid: names::is_dns_label, fix: names::LABEL, needs: Some("image") };
+
+/// A list of maps, each known by the text under its key.
+fn shapes(at: &Node<'_>, Addition { key, is_valid, fix, needs }: &Addition) -> Vec<(Box<str>, Shape)> {
     let mut shapes = Vec::<(Box<str>, Shape)>::new();
     if !at.present() || !at.is_list() {
         return shapes;
@@ -134,6 +172,11 @@ fn shapes(at: &Node<'_>, key: &str) -> Vec<(Box<str>, Shape)> {
                 "and objects that have it already are recognised by this text",
                 "write a plain text",
             );
+        } else if !is_valid(name) {
+            place.problem(format!("{} is not a {key} of such", quoted(name)), REFUSED, *fix);
+        }
+        if let Some(needed) = needs {
+            item.key(needed).required(REFUSED, "every such addition has one");
         }
         if shapes.iter().any(|(other, _)| **other == *name) {
             place.problem(
@@ -168,16 +211,16 @@ fn quantities(at: &Node<'_>) -> Vec<(Box<str>, Box<str>)> {
                 None => continue,
             },
         };
-        if !names::is_qualified_name(key) {
+        if !is_resource(key) {
             entry.problem(
                 format!("{} is not the name of a resource", quoted(key)),
-                "so the object would be refused",
+                REFUSED,
                 "write cpu, memory or the like",
             );
         } else if !is_quantity(&text) {
             entry.problem(
                 format!("{} is not a quantity", quoted(&text)),
-                "so the object would be refused",
+                REFUSED,
                 "write one such as 100m, 1.5 or 64Mi",
             );
         } else {
@@ -185,6 +228,13 @@ fn quantities(at: &Node<'_>) -> Vec<(Box<str>, Box<str>)> {
         }
     }
     quantities
+}
+
+/// One of Kubernetes' own, or of somebody's with a domain.
+// source: k8s.io/kubernetes/pkg/apis/core/validation validateContainerResourceName.
+fn is_resource(name: &str) -> bool {
+    let own = ["cpu", "memory", "ephemeral-storage"].contains(&name) || name.starts_with("hugepages-");
+    names::is_qualified_name(name) && (own || name.contains('/'))
 }
 
 /// A number that is not negative, with or without a suffix.
@@ -213,7 +263,7 @@ fn images(at: &Node<'_>) -> Vec<(Box<str>, Box<str>)> {
         let digest = text.split_once("@sha256:").map(|(name, digest)| (name, digest.as_bytes()));
         let good = |(name, digest): (&str, &[u8])| {
             let hex = |byte: &u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte);
-            !name.is_empty() && digest.len() == 64 && digest.iter().all(hex)
+            !name.is_empty() && !name.contains(char::is_whitespace) && digest.len() == 64 && digest.iter().all(hex)
         };
         if !digest.is_some_and(good) {
             entry.problem(

@@ -129,6 +129,29 @@ fn a_bypass_that_is_new_or_lets_past_more_is_a_relaxation() {
 }
 
 #[test]
+fn an_initializer_that_goes_or_acts_on_less_is_a_relaxation() {
+    let of = |resource: &str, entries: &str| {
+        snapshot(&format!("resourceInitializers:\n- {{resource: {resource}, initializers: [{entries}]}}\n"))
+    };
+    let wide = of("pods", "{name: a.x, failurePolicy: Fail, builtIn: {labels: {a: b}}}, {name: b.x}");
+    for narrow in [
+        of("pods", "{name: b.x}"),
+        of("configmaps", "{name: a.x, failurePolicy: Fail, builtIn: {labels: {a: b}}}, {name: b.x}"),
+        of("pods", "{name: a.x, builtIn: {labels: {a: b}}}, {name: b.x}"),
+        of("pods", "{name: a.x, failurePolicy: Fail}, {name: b.x}"),
+        of(
+            "pods",
+            "{name: a.x, failurePolicy: Fail, builtIn: {labels: {a: b}}, objectSelector: {matchLabels: {a: b}}}, \
+             {name: b.x}",
+        ),
+    ] {
+        assert!(matches!(&*narrow.relaxes(&wide), [Relaxation::Initializer(name), ..] if &**name == "a.x"));
+    }
+    let more = of("pods", "{name: new.x}, {name: b.x}, {name: a.x, failurePolicy: Fail, builtIn: {labels: {b: c}}}");
+    assert_eq!(more.relaxes(&wide), []);
+}
+
+#[test]
 fn other_labels_of_a_namespace_are_a_relaxation_where_a_selector_looks_at_them() {
     let with = |selector: &str, labels: &str| {
         snapshot(&format!(

@@ -287,7 +287,7 @@ type InitializerAnswer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The task's number.
 	Task uint64 `protobuf:"varint,1,opt,name=task,proto3" json:"task,omitempty"`
-	// The attempt that is answered. An answer to an attempt that is another's by now does not count.
+	// The attempt that is answered. It counts only while the task is this instance's, in this attempt.
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// Types that are valid to be assigned to Outcome:
 	//
@@ -619,7 +619,8 @@ type InitializerTask struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The task's number, the same in every attempt.
 	Task uint64 `protobuf:"varint,1,opt,name=task,proto3" json:"task,omitempty"`
-	// 1 the first time. Higher: an instance that had it before has lapsed, and may have acted.
+	// 1 the first time. Higher: an instance that had it before is gone or has lapsed, and may have acted. A request
+	// that comes again is another task, and begins at 1.
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// Time left for the answer.
 	Milliseconds uint32 `protobuf:"varint,3,opt,name=milliseconds,proto3" json:"milliseconds,omitempty"`

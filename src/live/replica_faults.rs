@@ -1,0 +1,178 @@
+//! Replica faults: what keeps this replica from being called, its hooks and initializers from being asked, or the
+//! initializers from acting. Hooks have their own: they are called, and their calls fail.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use super::{Current, Generation, RegistrationState, attendance};
+use crate::{
+    model::FailurePolicy,
+    schema::status::{ReplicaFault, ReplicaFaultKind},
+    telemetry::{Attendance, RecentCallFailures},
+};
+
+/// Hooks that one line names.
+const MOST_NAMED: usize = 5;
+
+/// The faults at this time, the worst kind first.
+pub fn replica_faults(current: &Current, (now, clock): (Instant, SystemTime)) -> Vec<ReplicaFault> {
+    let generation = current.load();
+    let fault = |kind, what| ReplicaFault { kind, what };
+    let certificate = current.serving_tls().and_then(|tls| tls.certificate_fault(clock));
+    let certificate = certificate.map(|why| format!("the serving certificate {why}: callers reject it; renew it"));
+    let mut faults: Vec<_> = certificate.map(|what| fault(ReplicaFaultKind::Certificate, what)).into_iter().collect();
+    let registration = current.registration().and_then(|state| unregistered(&state, now));
+    faults.extend(registration.map(|what| fault(ReplicaFaultKind::Registration, what)));
+    let mut initializers: Vec<_> = attendance(current, now)
+        .into_iter()
+        .filter_map(|one| Some((one.failure_policy, initializer(&one, &generation, (now, clock))?)))
+        .collect();
+    initializers.sort_by_key(|(policy, _)| *policy == FailurePolicy::Ignore);
+    faults.extend(initializers.into_iter().map(|(_, what)| fault(ReplicaFaultKind::Initializer, what)));
+    faults
+}
+
+fn unregistered(state: &RegistrationState, now: Instant) -> Option<String> {
+    let name = &state.name;
+    let Some(lines) = state.uncovered(now) else {
+        return Some(format!("{name} cannot be read: {}", state.failure.as_ref()?));
+    };
+    if lines.is_empty() {
+        return None;
+    }
+    let some = lines.iter().take(MOST_NAMED).map(String::as_str).collect::<Vec<_>>().join("; ");
+    let more = lines.len().saturating_sub(MOST_NAMED);
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    Some(format!(
+        "{name} does not send all requests that are to be seen, and they pass unseen: {some}{more}; run gatepost register \
+         --config PATH and apply what it prints"
+    ))
+}
+
+/// Fault of an initializer: no instance, or instances that do not act.
+fn initializer(one: &Attendance, generation: &Generation, (now, clock): (Instant, SystemTime)) -> Option<String> {
+    // A new name is not in rotation before its first instance.
+    let refuses = one.failure_policy != FailurePolicy::Ignore && one.proven;
+    let means = if refuses { "new objects are refused" } else { "new objects are created without it" };
+    let name = &one.name;
+    if let Some(vacant) = one.unattended {
+        let since = time(clock.checked_sub(vacant).unwrap_or(clock));
+        let how = if one.never_attached { "never attached: " } else { "" };
+        return Some(format!("{name}: {how}no instance is attached since {since}; {means}"));
+    }
+    let failures = generation.initializers.get(&one.name)?.recent_failures(now)?;
+    if failures.has_recovered() {
+        return None;
+    }
+    let RecentCallFailures { failed, calls, over, last, .. } = failures;
+    let over = humantime::format_duration(Duration::from_secs(over.as_secs()));
+    let last = last.map(|last| format!(", last at {}", time(last.at))).unwrap_or_default();
+    let instances = one.instances;
+    Some(format!(
+        "{name}: hangs or fails: {failed} of {calls} objects in the last {over} got no usable answer in time{last}; \
+         attached instances: {instances}; {means}"
+    ))
+}
+
+fn time(time: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(time).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{
+        model::Revision,
+        snapshot::{SourceFile, load},
+        telemetry::{InitializerOutcome, Metrics},
+    };
+
+    fn configured(metrics: &Metrics) -> Current {
+        let one = |name: &str, policy: &str| {
+            let digest = "0".repeat(64);
+            format!("  - {{name: {name}, failurePolicy: {policy}, attach: {{tokenSha256: ['{digest}']}}}}\n")
+        };
+        let text = format!(
+            "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {{name: t}}\n\
+             resourceInitializers:\n- resource: pods\n  initializers:\n{}{}",
+            one("a.example.com", "Ignore"),
+            one("b.example.com", "Fail"),
+        );
+        let files = [SourceFile { name: "t.yaml".into(), bytes: text.into() }];
+        let snapshot = load(&files, &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
+        let names = ["a.example.com", "b.example.com"].map(Arc::<str>::from);
+        let current = Current::new(Instant::now());
+        current.publish(Arc::new(Generation {
+            number: 1,
+            digest: String::new(),
+            revision: Revision::Store(1),
+            published: SystemTime::UNIX_EPOCH,
+            snapshot: Arc::new(snapshot),
+            hooks: Vec::new(),
+            bypassed: Vec::new(),
+            initializers: names.iter().map(|name| (Arc::clone(name), metrics.initializer(name))).collect(),
+        }));
+        current
+    }
+
+    fn faults(current: &Current) -> Vec<String> {
+        let at = (Instant::now(), SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_225_600));
+        replica_faults(current, at).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn an_initializer_that_was_never_attached_or_hangs_is_a_fault() {
+        let metrics = Metrics::new(1);
+        let current = configured(&metrics);
+        let found = faults(&current);
+        assert!(
+            matches!(&*found, [fail, ignore]
+                if fail.starts_with("INITIALIZER b.example.com: never attached: no instance is attached since")
+                    && fail.ends_with("new objects are refused")
+                    && ignore.starts_with("INITIALIZER a.example.com: never attached: ")
+                    && ignore.ends_with("new objects are created without it")),
+            "{found:?}"
+        );
+        let names = ["a.example.com", "b.example.com"].map(Arc::<str>::from);
+        let attached = names.each_ref().map(|name| current.hub().attach(name, 1, Instant::now()).unwrap());
+        assert_eq!(faults(&current), [""; 0]);
+
+        let counters = metrics.initializer(&names[1]);
+        let record = |outcome| counters.record(0, outcome, Duration::ZERO);
+        record(InitializerOutcome::Changed);
+        record(InitializerOutcome::FailedClosed);
+        record(InitializerOutcome::FailedClosed);
+        record(InitializerOutcome::Unchanged);
+        let found = faults(&current);
+        assert!(
+            matches!(&*found, [one] if one.starts_with("INITIALIZER b.example.com: hangs or fails: 2 of 4 objects in")
+                && one.ends_with("attached instances: 1; new objects are refused")),
+            "{found:?}"
+        );
+        record(InitializerOutcome::Rejected);
+        assert_eq!(faults(&current), [""; 0], "it acts again");
+
+        drop(attached);
+        let found = faults(&current);
+        assert!(found.len() == 2 && found.iter().all(|one| !one.contains("never")), "{found:?}");
+    }
+
+    #[test]
+    fn a_registration_that_cannot_be_read_or_sends_too_little_is_a_fault() {
+        let current = Current::new(Instant::now());
+        let state = |lines: &[&str], failure: Option<&str>| RegistrationState {
+            name: "r".into(),
+            compared: (failure.is_none())
+                .then(|| (Arc::new(lines.iter().map(|line| (*line).to_owned()).collect()), Instant::now())),
+            failure: failure.map(str::to_owned),
+        };
+        current.set_registration(state(&[], None));
+        assert_eq!(faults(&current), [""; 0]);
+        current.set_registration(state(&[], Some("no answer")));
+        assert_eq!(faults(&current), ["REGISTRATION r cannot be read: no answer"]);
+        current.set_registration(state(&["1", "2", "3", "4", "5", "6", "7"], None));
+        let found = faults(&current);
+        assert!(found[0].contains(": 1; 2; 3; 4; 5; and 2 more; run gatepost register"), "{found:?}");
+    }
+}

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Writes answers.json by the version of k8s.io/apiserver that go.mod names, and changed.json: each case that another
+# version below answers otherwise.
+#
+#   tests/cel/generate/versions.sh      Go and the module proxy; a minute for each version the first time
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+others=(v0.36.3 v0.38.0-alpha.2)
+
+export GOTOOLCHAIN=go1.27.3+auto
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
+
+go run . ../cases.json >"$work/answers.json"
+answers=()
+for version in "${others[@]}"; do
+  # From nothing, so that it has the modules that this version names, and none of a later one's.
+  printf 'module gatepost.dev/cel\n\ngo 1.26.0\n' >"$work/go.mod"
+  : >"$work/go.sum"
+  go mod edit -require "k8s.io/api@$version" -require "k8s.io/apimachinery@$version" -require "k8s.io/apiserver@$version" "$work/go.mod"
+  # It names a kube-openapi that cannot be had; nothing of that is evaluated here.
+  [[ "$version" != v0.38.0-alpha.2 ]] ||
+    go mod edit -replace k8s.io/kube-openapi=k8s.io/kube-openapi@v0.0.0-20260721132016-d427ff9ee9ad "$work/go.mod"
+  go mod tidy -modfile="$work/go.mod" 2>"$work/log" || { cat "$work/log" >&2; exit 1; }
+  go run -modfile="$work/go.mod" . ../cases.json >"$work/$version"
+  answers+=("$version=$work/$version")
+done
+mv "$work/answers.json" ../answers.json
+go run . -changed ../answers.json "${answers[@]}" >../changed.json
