@@ -2,22 +2,17 @@
 //! time to build that all of it takes. `tests/layers.rs` keeps the layers from needing more.
 #![forbid(unsafe_code)]
 
-#[path = "../src/cel/mod.rs"]
-pub mod cel;
+pub use gatepost_base::memory;
+pub use gatepost_cel as cel;
+pub use gatepost_http2_client::{self as http2, hpack};
+pub use gatepost_json_patch as patch;
+
 #[path = "hooks.rs"]
 pub mod hooks;
-#[path = "../src/hpack/mod.rs"]
-pub mod hpack;
-#[path = "../src/http2/mod.rs"]
-pub mod http2;
 #[path = "../src/initialize/mod.rs"]
 pub mod initialize;
-#[path = "../src/memory/mod.rs"]
-pub mod memory;
 #[path = "../src/model/mod.rs"]
 pub mod model;
-#[path = "../src/patch/mod.rs"]
-pub mod patch;
 #[path = "../src/snapshot/mod.rs"]
 pub mod snapshot;
 #[path = "../src/wire/mod.rs"]

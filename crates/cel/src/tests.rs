@@ -127,8 +127,8 @@ fn expressions_are_worth_what_kube_apiserver_says() {
 
 #[test]
 fn answers_are_of_the_followed_version_and_changes_to_others_are_listed() {
-    let changes: VersionChanges = serde_json::from_str(include_str!("../../tests/cel/changed.json")).unwrap();
-    let answers: Vec<Answer> = serde_json::from_str(include_str!("../../tests/cel/answers.json")).unwrap();
+    let changes: VersionChanges = serde_json::from_str(include_str!("../../../tests/cel/changed.json")).unwrap();
+    let answers: Vec<Answer> = serde_json::from_str(include_str!("../../../tests/cel/answers.json")).unwrap();
     assert_eq!(changes.follows, FOLLOWED, "generate the answers anew");
     assert_eq!(changes.others, ["v0.36.3", "v0.38.0-alpha.2"]);
     for ChangedAnswer { expression, answers: by_version } in changes.changed {

@@ -85,9 +85,13 @@ pub fn code_name(code: u32) -> &'static str {
 /// A frame's head, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHead {
+    /// Length of the payload in bytes.
     pub len: usize,
+    /// Its [`kind`].
     pub kind: u8,
+    /// Its [`flag`]s.
     pub flags: u8,
+    /// Stream that it belongs to; 0 for the connection.
     pub stream: u32,
 }
 
@@ -110,6 +114,7 @@ impl FrameHead {
         [l0, l1, l2, self.kind, self.flags, s0, s1, s2, s3]
     }
 
+    /// Whether this [`flag`] is set.
     pub fn has(self, flag: u8) -> bool {
         self.flags & flag != 0
     }
