@@ -234,6 +234,10 @@ impl<F: FollowHandler> Round<'_, F> {
                 Err(KubeError::Unreachable { .. } | KubeError::Late { .. }) if limit != 1 => {
                     limit = if limit == 0 { PAGE } else { limit / 2 };
                     sleep(PAUSES.0).await;
+                    // The first page comes again at a later revision; what was handed on of it may be gone by then.
+                    if token.is_empty() {
+                        self.follower.take(FollowEvent::Listing).await?;
+                    }
                     continue;
                 }
                 page => page?,

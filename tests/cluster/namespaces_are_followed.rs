@@ -309,6 +309,20 @@ async fn a_page_that_breaks_off_is_asked_for_in_halves() {
     assert!(apiserver.last(Asked::List).contains("limit=25"), "{}", apiserver.last(Asked::List));
 }
 
+#[tokio::test]
+async fn a_namespace_that_goes_while_a_page_breaks_off_is_not_known() {
+    let apiserver = Apiserver::start(&[("a-gone", "a")]).await;
+    for number in 0..60 {
+        apiserver.has(&format!("ns-{number}"), "a");
+    }
+    // So large that objects are handed on before the page breaks off.
+    apiserver.has_annotations_of(100_000);
+    apiserver.breaks_pages_over(25);
+    apiserver.loses_at_break("a-gone");
+    let namespaces = followed(&apiserver).await;
+    assert_eq!((namespaces.len(), team(&namespaces, "a-gone")), (60, None));
+}
+
 /// An object nested so deep.
 fn nested(depth: usize) -> serde_json::Value {
     (0..depth).fold(json!({}), |inner, _| json!({"f:a": inner}))

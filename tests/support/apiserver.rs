@@ -57,6 +57,8 @@ struct State {
     ballast: String,
     /// Pages of more namespaces break off.
     longest_page: Option<usize>,
+    /// Is gone once a page has broken off.
+    short_lived: Option<String>,
     /// Labels that a patch has written beside it.
     patched: BTreeMap<String, Value>,
     revision: u64,
@@ -142,6 +144,11 @@ impl Apiserver {
     /// From now on pages of more namespaces break off.
     pub fn breaks_pages_over(&self, namespaces: usize) {
         locked(&self.state).longest_page = Some(namespaces);
+    }
+
+    /// That namespace is gone once a page has broken off.
+    pub fn loses_at_break(&self, name: &str) {
+        locked(&self.state).short_lived = Some(name.to_owned());
     }
 
     /// Labels that patches have written into that namespace.
@@ -429,6 +436,9 @@ fn answer(
             let mut answer = whole(200, &list);
             if is_broken {
                 answer.truncate(answer.len() / 2);
+                if let Some(name) = state.short_lived.take() {
+                    state.namespaces.remove(&name);
+                }
             }
             (Some(answer), None)
         }
