@@ -260,7 +260,7 @@ fewer_replicas() {
   local n
   for n in 1 2; do check "adopt: apiserver $n without a replica that takes part" apiserver_elsewhere "apiserver-e2e-$n"; done
   sleep 4 # The replica that writes looks every three seconds.
-  refuses "adopt: while they live nothing is taken" '3 apiservers are alive, and 2 replicas with --adopt beside them' adopt move-first --timeout 15s
+  refuses "adopt: while they live nothing is taken" 'live apiservers: 3; live replicas with --adopt beside them: 2' adopt move-first --timeout 15s
   kubectl --namespace kube-system delete lease apiserver-e2e-1 apiserver-e2e-2 >"$work/said" 2>&1 || broken "their leases"
   check "adopt: once they are gone it is" adopt move-first --timeout 30s
   check "adopt: and is given back" release move-first

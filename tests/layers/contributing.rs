@@ -1,6 +1,6 @@
 //! CONTRIBUTING.md agrees with `src/`: its table has the layers, and its ten answers name files that are there.
 
-use std::{fs, path::Path};
+use std::{collections::BTreeSet, fs, path::Path};
 
 use super::LAYERS;
 
@@ -15,11 +15,15 @@ fn section(title: &str) -> String {
 }
 
 #[test]
-fn the_table_has_the_layers_in_their_order() {
+fn the_tables_have_the_crates_and_the_layers_in_their_order() {
     let layout = section("Layout");
     let rows = layout.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    let (crates, rows): (Vec<_>, Vec<_>) = rows.partition(|row| row.starts_with("gatepost-"));
     let layers = LAYERS.iter().copied().flatten().copied().filter(|layer| !layer.contains('.'));
-    assert_eq!(rows.collect::<Vec<_>>(), layers.collect::<Vec<_>>());
+    assert_eq!(rows, layers.collect::<Vec<_>>());
+    let folders = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("crates")).unwrap();
+    let folders = folders.map(|folder| format!("gatepost-{}", folder.unwrap().file_name().display()));
+    assert_eq!(crates.into_iter().map(String::from).collect::<BTreeSet<_>>(), folders.collect::<BTreeSet<_>>());
 }
 
 #[test]
