@@ -27,6 +27,9 @@ const PATH: &str = "/api/v1/namespaces";
 const NOT_FOUND_OUT: &str = "the apiserver did not tell, and Gatepost's log says why";
 const LOG_EVERY: Duration = Duration::from_secs(1);
 
+/// Bytes of one namespace's labels that are kept.
+const MAX_KEPT_LABEL_BYTES: usize = 16 << 10;
+
 /// One cluster's namespaces, about to be followed.
 #[derive(Debug)]
 pub struct NamespaceWatcher {
@@ -97,14 +100,19 @@ impl FollowHandler for LabelFollower {
     async fn take(&mut self, event: FollowEvent<NamespaceObject>) -> Result<(), KubeError> {
         match event {
             FollowEvent::Listing => self.listed.clear(),
-            FollowEvent::Listed { objects, .. } => self.listed.extend(objects.into_iter().map(NamespaceObject::named)),
+            FollowEvent::Listed { objects, .. } => {
+                self.listed.extend(objects.into_iter().map(NamespaceObject::named).filter(is_kept));
+            }
             FollowEvent::ListEnd(began) => {
                 self.namespaces.replace(std::mem::take(&mut self.listed));
                 self.namespaces.stamp_at(began);
             }
             FollowEvent::Changed(object) => {
                 let (name, labels) = object.named();
-                self.namespaces.set(&name, labels);
+                match is_kept(&(name.clone(), labels.clone())) {
+                    true => self.namespaces.set(&name, labels),
+                    false => self.namespaces.remove(&name),
+                }
             }
             FollowEvent::Gone(object) => self.namespaces.remove(&object.metadata.name),
             // From now on it is asked about.
@@ -113,6 +121,12 @@ impl FollowHandler for LabelFollower {
         }
         Ok(())
     }
+}
+
+/// Kubernetes bounds labels only by the size of a request. A namespace with more is asked about for each request that
+/// needs it, so that who may make namespaces cannot fill the memory.
+fn is_kept((_, labels): &(Box<str>, Labels)) -> bool {
+    labels.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>() <= MAX_KEPT_LABEL_BYTES
 }
 
 impl NamespaceObject {
@@ -154,5 +168,17 @@ fn log(failure: &KubeError, logged: &mut Option<Instant>) {
         *logged = Some(Instant::now());
         let fix = failure.fix();
         tracing::warn!(%failure, fix, "cannot look up a namespace; the failure policies of hooks that select by its labels decide");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_beyond_the_bound_of_one_namespace_are_not_kept() {
+        let namespace = |bytes: usize| ("n".into(), [("k", "v".repeat(bytes - 1))].into_iter().collect());
+        assert!(is_kept(&namespace(MAX_KEPT_LABEL_BYTES)));
+        assert!(!is_kept(&namespace(MAX_KEPT_LABEL_BYTES + 1)));
     }
 }
