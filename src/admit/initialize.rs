@@ -193,7 +193,12 @@ impl<'a> InitializingPhase<'a> {
                     self.initialized.patched = Some(patched);
                     (InitializerOutcome::Changed, None, None)
                 }
-                Err(failure) if opened && !failure.is_rejection() || passes && failure.may_open() => {
+                Err(failure)
+                    if opened && !failure.is_rejection()
+                        || passes && failure.may_open()
+                        // Its first instance may have attached since it was asked.
+                        || matches!(failure, Failure::Unproven) =>
+                {
                     let _ = way.late(&name, FailurePolicy::Ignore);
                     (InitializerOutcome::FailedOpen, Some(failure.passed_over(&name)), None)
                 }

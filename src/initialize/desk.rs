@@ -315,6 +315,7 @@ impl Desk {
             out.push(Action::Vacant { task, vacant });
             self.end(task, out);
         }
+        self.forget_unproven(now);
         // Names that nobody has ever had are forgotten; those that somebody had only where there are many of them: people
         // want to know since when.
         if now.saturating_duration_since(epoch) >= limit {

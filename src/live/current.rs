@@ -122,6 +122,10 @@ impl Current {
             if in_force.number == 0 {
                 self.hub.enforce(generation.snapshot.claimed());
             }
+            // One that was enforced in another form, such as built in, is enforced in this one.
+            let known: HashSet<_> = in_force.snapshot.initializer_names().collect();
+            self.hub
+                .enforce(generation.snapshot.claimed().filter(|name| known.contains(name) && !before.contains(name)));
             let new = generation.snapshot.claimed().filter(|name| !before.contains(name));
             self.hub.configure(new, now);
         }

@@ -355,8 +355,8 @@ impl Rotator {
         hooks.iter().for_each(|live| live.metrics.set_timeout(live.target.timeout()));
         let number = old.number + 1;
         let bypassed = snapshot.bypasses().iter().map(|bypass| self.metrics.bypass(&bypass.name)).collect();
-        let named = snapshot.initializers().iter().flat_map(|entry| &entry.initializers).map(|one| &one.name);
-        let initializers = named.map(|name| (Arc::clone(name), self.metrics.initializer(name))).collect();
+        let initializers =
+            snapshot.initializer_names().map(|name| (Arc::clone(name), self.metrics.initializer(name))).collect();
         let published = SystemTime::now();
         let new = Arc::new(Generation { number, digest, revision, published, snapshot, hooks, bypassed, initializers });
         // Departures first: whoever looks finds a hook in force, or among the retired, and never in neither.

@@ -360,6 +360,11 @@ impl Snapshot {
         all.filter(|one| one.attach.is_some()).map(|one| &one.name)
     }
 
+    /// Names of all initializers, whoever acts for them; of several resources, more than once.
+    pub fn initializer_names(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.initializers.iter().flat_map(|entry| &entry.initializers).map(|one| &one.name)
+    }
+
     /// The initializers of one resource, where it has any. Allocates nothing.
     pub fn initializers_of(&self, group: &str, resource: &str) -> Option<&ResourceInitializers> {
         let places = self.initialized.get(resource)?;

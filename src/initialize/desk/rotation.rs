@@ -37,11 +37,15 @@ impl Desk {
 
     /// A name leaves the configuration. Its instances keep it for what is under way, until then at the latest.
     pub fn retire(&mut self, name: &str, until: Instant) {
-        let Some(claim) = self.names.get_mut(name) else { return };
-        claim.retired = Some(RetiredClaim { until, drained: false });
-        if !claim.proven && claim.tasks.is_empty() {
-            self.names.remove(name);
+        if let Some(claim) = self.names.get_mut(name) {
+            claim.retired = Some(RetiredClaim { until, drained: false });
         }
+    }
+
+    /// Forgets names that left the configuration before an instance had them. Requests that began before skip them until
+    /// then.
+    pub(super) fn forget_unproven(&mut self, now: Instant) {
+        self.names.retain(|_, claim| claim.proven || claim.retired.is_none_or(|retired| now < retired.until));
     }
 
     /// There will be no task any more for a name that has left the configuration.
@@ -53,7 +57,7 @@ impl Desk {
 
     /// Is it a name that has left the configuration, and may somebody still have a task for it?
     pub fn drains(&self, name: &str, now: Instant) -> bool {
-        let retired = self.names.get(name).and_then(|claim| claim.retired);
+        let retired = self.names.get(name).filter(|claim| claim.proven).and_then(|claim| claim.retired);
         retired.is_some_and(|retired| !retired.drained && now < retired.until)
     }
 

@@ -203,6 +203,20 @@ fn a_new_name_takes_no_task_before_its_first_instance() {
 }
 
 #[test]
+fn an_unproven_name_that_leaves_the_configuration_refuses_no_request_that_began_before() {
+    let mut world = World::new(DeskLimits::default());
+    let name = Arc::clone(&world.name);
+    world.desk.configure(&name, world.at(100));
+    world.desk.retire(&name, world.at(131));
+    assert!(world.desk.is_unproven(&name) && !world.desk.drains(&name, world.at(101)));
+    assert_eq!(world.submit(1, 130, 101), Err(NotTaken::Unproven));
+    world.pass(130);
+    assert!(world.desk.is_unproven(&name));
+    world.pass(131);
+    assert_eq!(world.desk.names(), [], "it is forgotten");
+}
+
+#[test]
 fn a_name_that_leaves_the_configuration_is_its_instances_until_it_has_drained() {
     let mut world = World::new(DeskLimits::default());
     let name = Arc::clone(&world.name);

@@ -64,6 +64,26 @@ async fn a_new_initializer_is_in_rotation_from_its_first_instance_on_and_a_resta
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_initializer_that_changes_its_form_stays_enforced() {
+    for form in ["builtIn: {labels: {a: b}}", "failurePolicy: Fail"] {
+        let former = format!(
+            "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {{name: test}}\n\
+             resourceInitializers:\n- resource: pods\n  initializers:\n  - {{name: a.example.com, {form}}}\n"
+        );
+        let mut rotator = rotator();
+        for _ in 0..2 {
+            read(&mut rotator, written(&former)).await;
+        }
+        assert_eq!(rotator.current.load().snapshot.initializer_count(), 1, "{form}");
+        for _ in 0..2 {
+            read(&mut rotator, initializers(&["a"])).await;
+        }
+        assert_eq!(rotator.current.load().snapshot.claimed().count(), 1, "{form}");
+        assert!(!unproven(&rotator, "a"), "{form}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_removed_initializer_keeps_its_instances_until_its_tasks_are_done() {
     let mut rotator = with(&["a", "b"]).await;
     let hub = Arc::clone(rotator.current.hub());
