@@ -63,12 +63,12 @@ pub enum FollowEvent<T> {
     Listing,
     /// Some objects of the list, maybe not for the first time.
     Listed {
-        /// They.
+        /// The objects.
         objects: Vec<T>,
         /// Time by the apiserver's clock, in seconds since 1970.
         now: Option<i64>,
     },
-    /// There are no others. The list is as new as that moment.
+    /// The list is complete, and as new as that moment.
     ListEnd(Moment),
     /// An object is new, or has changed.
     Changed(T),
@@ -76,11 +76,11 @@ pub enum FollowEvent<T> {
     Gone(T),
     /// An object is new, has changed or is gone, and cannot be read: what was known of it is outdated.
     Unreadable(ObjectIdentity),
-    /// Everything is as it was told, as of that moment.
+    /// The events so far were current at that moment.
     Current(Moment),
 }
 
-/// Use that is made of objects of one resource.
+/// A follower of the objects of one resource.
 pub trait FollowHandler: Send {
     /// An object, as far as it is needed. Fields that it does not have are skipped.
     type Object: DeserializeOwned + Send + 'static;
@@ -106,7 +106,7 @@ pub trait FollowHandler: Send {
         std::future::ready(Ok(true))
     }
 
-    /// They could not be followed, for this reason.
+    /// Following has failed for this reason.
     fn failed(&mut self, _failure: &KubeError) {}
 }
 

@@ -25,6 +25,42 @@ pub fn builtin(group: &str, resource: &str) -> Option<&'static Builtin> {
     BUILTIN.get(at.ok()?)
 }
 
+/// The resource that kubectl takes this short name for.
+pub fn of_short_name(short: &str) -> Option<&'static str> {
+    SHORT_NAMES.iter().find(|(known, _)| *known == short).map(|(_, resource)| *resource)
+}
+
+/// Short names as kubectl takes them, each with its resource.
+const SHORT_NAMES: [(&str, &str); 27] = [
+    ("cj", "cronjobs"),
+    ("cm", "configmaps"),
+    ("crd", "customresourcedefinitions"),
+    ("crds", "customresourcedefinitions"),
+    ("csr", "certificatesigningrequests"),
+    ("deploy", "deployments"),
+    ("ds", "daemonsets"),
+    ("ep", "endpoints"),
+    ("ev", "events"),
+    ("hpa", "horizontalpodautoscalers"),
+    ("ing", "ingresses"),
+    ("limits", "limitranges"),
+    ("netpol", "networkpolicies"),
+    ("no", "nodes"),
+    ("ns", "namespaces"),
+    ("pc", "priorityclasses"),
+    ("pdb", "poddisruptionbudgets"),
+    ("po", "pods"),
+    ("pv", "persistentvolumes"),
+    ("pvc", "persistentvolumeclaims"),
+    ("quota", "resourcequotas"),
+    ("rc", "replicationcontrollers"),
+    ("rs", "replicasets"),
+    ("sa", "serviceaccounts"),
+    ("sc", "storageclasses"),
+    ("sts", "statefulsets"),
+    ("svc", "services"),
+];
+
 /// The resources of that name, one for each group that has it.
 pub fn named(resource: &str) -> impl Iterator<Item = &'static Builtin> {
     BUILTIN.iter().filter(move |entry| *entry.resource == *resource)

@@ -101,7 +101,7 @@ fn field(text: &str) -> Result<HeaderValue, Unnameable> {
 /// Writes a request's fields as the apiserver may believe them: those of a front proxy are ours alone. A user with a
 /// certificate has no other credentials, as the apiserver would not look at them either.
 pub fn identify(headers: &mut HeaderMap, user: Option<&RemoteUser>) {
-    // Some servers and CGI-like hops take `_` for `-`.
+    // Some servers treat `_` as `-`.
     let is_remote = |name: &&HeaderName| name.as_str().replace('_', "-").starts_with(REMOTE);
     let theirs: Vec<_> = headers.keys().filter(is_remote).cloned().collect();
     for name in theirs {

@@ -123,8 +123,8 @@ impl FollowHandler for LabelFollower {
     }
 }
 
-/// Kubernetes bounds labels only by the size of a request. A namespace with more is asked about for each request that
-/// needs it, so that who may make namespaces cannot fill the memory.
+/// Whether a namespace's labels are few enough to be kept. Kubernetes bounds labels only by the size of a request, so
+/// users who may create namespaces could fill the memory. Labels that are not kept are looked up for each request.
 fn is_kept((_, labels): &(Box<str>, Labels)) -> bool {
     labels.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>() <= MAX_KEPT_LABEL_BYTES
 }

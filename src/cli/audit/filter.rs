@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::record::{Asked, Record};
+use crate::model::builtin;
 
 /// Filter of reviews. An empty part matches all.
 #[derive(Debug, Default)]
@@ -137,34 +138,8 @@ impl ResourceName {
 
 /// Resource of a kind in lower case, or of a short name of kubectl's; `None` for what may be a resource itself.
 fn plural(word: &str) -> Option<String> {
-    const SHORT: [(&str, &str); 24] = [
-        ("cj", "cronjobs"),
-        ("cm", "configmaps"),
-        ("crd", "customresourcedefinitions"),
-        ("crds", "customresourcedefinitions"),
-        ("csr", "certificatesigningrequests"),
-        ("deploy", "deployments"),
-        ("ds", "daemonsets"),
-        ("ep", "endpoints"),
-        ("ev", "events"),
-        ("hpa", "horizontalpodautoscalers"),
-        ("ing", "ingresses"),
-        ("limits", "limitranges"),
-        ("netpol", "networkpolicies"),
-        ("no", "nodes"),
-        ("ns", "namespaces"),
-        ("pdb", "poddisruptionbudgets"),
-        ("po", "pods"),
-        ("pv", "persistentvolumes"),
-        ("pvc", "persistentvolumeclaims"),
-        ("quota", "resourcequotas"),
-        ("rs", "replicasets"),
-        ("sa", "serviceaccounts"),
-        ("sts", "statefulsets"),
-        ("svc", "services"),
-    ];
-    if let Some((_, full)) = SHORT.iter().find(|(short, _)| *short == word) {
-        return Some((*full).to_owned());
+    if let Some(resource) = builtin::of_short_name(word) {
+        return Some(resource.to_owned());
     }
     let ends = |endings: &[&str]| endings.iter().any(|ending| word.ends_with(ending));
     match word.strip_suffix('y') {

@@ -54,37 +54,6 @@ const SUB_RESOURCES: [(&str, &[Operation]); 15] = [
     ("", &[Operation::Create, Operation::Update, Operation::Delete]),
 ];
 
-/// As kubectl lets people write resources, and rules do not.
-const SHORT_NAMES: [(&str, &str); 27] = [
-    ("cj", "cronjobs"),
-    ("cm", "configmaps"),
-    ("crd", "customresourcedefinitions"),
-    ("crds", "customresourcedefinitions"),
-    ("csr", "certificatesigningrequests"),
-    ("deploy", "deployments"),
-    ("ds", "daemonsets"),
-    ("ep", "endpoints"),
-    ("ev", "events"),
-    ("hpa", "horizontalpodautoscalers"),
-    ("ing", "ingresses"),
-    ("limits", "limitranges"),
-    ("netpol", "networkpolicies"),
-    ("no", "nodes"),
-    ("ns", "namespaces"),
-    ("pc", "priorityclasses"),
-    ("pdb", "poddisruptionbudgets"),
-    ("po", "pods"),
-    ("pv", "persistentvolumes"),
-    ("pvc", "persistentvolumeclaims"),
-    ("quota", "resourcequotas"),
-    ("rc", "replicationcontrollers"),
-    ("rs", "replicasets"),
-    ("sa", "serviceaccounts"),
-    ("sc", "storageclasses"),
-    ("sts", "statefulsets"),
-    ("svc", "services"),
-];
-
 /// Every dead entry of a rule, in the order written: groups, versions, then resources.
 pub(crate) fn dead(rule: &Rule) -> Vec<Dead> {
     let mut dead = Vec::new();
@@ -154,7 +123,7 @@ fn plural(name: &str) -> Option<&'static str> {
     if builtin::named(name).next().is_some() {
         return None;
     }
-    let short = SHORT_NAMES.iter().find(|(short, _)| *short == lower).map(|(_, plural)| *plural);
+    let short = builtin::of_short_name(&lower);
     let tries = || {
         let stem = lower.strip_suffix('y').map(|stem| format!("{stem}ies"));
         [Some(lower.clone()), Some(format!("{lower}s")), Some(format!("{lower}es")), stem].into_iter().flatten()
