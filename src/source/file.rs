@@ -52,6 +52,8 @@ struct Turns {
 struct Last {
     digest: String,
     references: BTreeSet<String>,
+    /// Versions of the files and references of the last consistent read.
+    stamps: Vec<Stamp>,
     known: snapshot::LoadCache,
 }
 
@@ -126,7 +128,15 @@ impl FileSource {
                 return Ok(None);
             }
         }
+        // A file that is truncated is empty before its modification time changes (ext4), so the time of a new version alone
+        // does not tell that it has come to rest.
+        if before != last.stamps {
+            thread::sleep(SETTLE);
+        }
         let undisturbed = self.listing()? == paths && self.stamps(&paths, &last.references) == before;
+        if undisturbed {
+            last.stamps = before;
+        }
         Ok(undisturbed.then_some(contents))
     }
 
