@@ -1,7 +1,7 @@
 //! A file, or the files of a folder, and the files they refer to.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashMap},
     fs, io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
@@ -128,9 +128,9 @@ impl FileSource {
                 return Ok(None);
             }
         }
-        // A file that is truncated is empty before its modification time changes (ext4), so the time of a new version alone
-        // does not tell that it has come to rest.
-        if before != last.stamps {
+        // A file that is truncated is empty before its modification time changes (ext4): its age does not tell that it has
+        // come to rest.
+        if before != last.stamps && resized_silently(&last.stamps, &before) {
             thread::sleep(SETTLE);
         }
         let undisturbed = self.listing()? == paths && self.stamps(&paths, &last.references) == before;
@@ -173,6 +173,17 @@ impl FileSource {
     fn read_reference(&self, written: &str) -> Reference {
         references::read(&self.resolve(written))
     }
+}
+
+/// Whether a file has another length than before, and the modification time that it had.
+fn resized_silently(before: &[Stamp], now: &[Stamp]) -> bool {
+    let before: HashMap<&Path, _> = before.iter().map(|stamp| (&*stamp.path, stamp.seen)).collect();
+    let is_silent = |stamp: &Stamp| {
+        let (len, seconds, nanos, inode, device) = stamp.seen?;
+        let &(old_len, ..) = before.get(&*stamp.path)?.as_ref()?;
+        Some(old_len != len && before[&*stamp.path] == Some((old_len, seconds, nanos, inode, device)))
+    };
+    now.iter().any(|stamp| is_silent(stamp).unwrap_or(false))
 }
 
 fn read_files(source: &Path, paths: &[PathBuf], pause: Pause<'_>) -> Result<Vec<SourceFile>, ReadError> {

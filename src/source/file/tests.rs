@@ -50,6 +50,21 @@ fn what_cannot_be_read_is_an_error_with_its_path() {
 }
 
 #[test]
+fn a_file_with_another_length_and_the_same_time_must_stay_so_for_a_moment() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.yaml");
+    settled(&path, "whole");
+    let written = fs::metadata(&path).unwrap().modified().unwrap();
+    let source = FileSource::new(folder.path());
+    assert_eq!(source.read(Duration::ZERO).unwrap().files[0].bytes, "whole");
+    fs::write(&path, "").unwrap();
+    fs::File::options().write(true).open(&path).unwrap().set_modified(written).unwrap();
+    let began = Instant::now();
+    assert_eq!(source.read(Duration::ZERO).unwrap().files[0].bytes, "");
+    assert!(began.elapsed() >= SETTLE, "read at once");
+}
+
+#[test]
 fn a_file_written_a_moment_ago_is_given_time_to_become_whole() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.yaml");
