@@ -26,7 +26,7 @@ const LAYERS: [&[&str]; 14] = [
     &["client", "kube", "etcd"],
     &["source", "hooks"],
     &["live"],
-    &["admit", "replicas", "rotate", "watch"],
+    &["review", "replicas", "rotate", "watch"],
     &["front", "proxy"],
     &["app"],
     &["cli"],
@@ -64,7 +64,7 @@ const DOORS: [(&str, &[&str]); 17] = [
     (
         "rustc_hash",
         &[
-            "admit/conditions.rs",
+            "review/conditions.rs",
             "app/certificates.rs",
             "hooks/http1/pool.rs",
             "hooks/patch_rates.rs",
@@ -102,8 +102,8 @@ const IMPURE: [&str; 8] =
 /// Files that measure freshness, which setting the clock must not move.
 const TIMELESS: [&str; 3] = ["live/current.rs", "live/namespaces.rs", "source/poll.rs"];
 
-/// Lines of a file at most.
-const MOST_LINES: usize = 400;
+/// Lines of a file at most. Aim at 150 to 200.
+const MOST_LINES: usize = 600;
 
 /// One file: path below `src/` and its text.
 type File = (String, String);
@@ -136,7 +136,7 @@ fn is_too_long((path, text): &File) -> bool {
 fn made_up_offences_are_found() {
     let reported = |path: &str, text: &str| offences(&(path.to_owned(), text.to_owned())).join("\n");
     assert_eq!(
-        reported("admit/x.rs", "use crate::live::Current;\nuse crate::{model::Hook, telemetry::{Audit, Metrics}};"),
+        reported("review/x.rs", "use crate::live::Current;\nuse crate::{model::Hook, telemetry::{Audit, Metrics}};"),
         ""
     );
     assert_eq!(
@@ -147,7 +147,7 @@ fn made_up_offences_are_found() {
         reported("model/x.rs", "use crate::{\n    model::Hook,\n    wire::{pb, inbound},\n};"),
         "model/x.rs uses wire, which stands above it"
     );
-    assert_eq!(reported("rotate/x.rs", "use crate::admit;"), "rotate/x.rs uses admit, which stands above it");
+    assert_eq!(reported("rotate/x.rs", "use crate::review;"), "rotate/x.rs uses review, which stands above it");
     assert_eq!(reported("odd/x.rs", "use crate::model;"), "odd/x.rs is in no layer");
     assert_eq!(reported("front/x.rs", "use crate::attic;"), "front/x.rs uses attic, which is in no layer");
     assert_eq!(
