@@ -32,7 +32,9 @@ pub mod source;
 pub mod live;
 // The loops that keep it current; the story of one request; the story of one configuration change; the status of
 // replicas.
-pub mod admit;
+pub mod review;
+/// The former name of `review`.
+pub use review as admit;
 pub mod replicas;
 pub mod rotate;
 pub mod watch;

@@ -24,7 +24,7 @@ const LAYERS: [&[&str]; 12] = [
     &["client", "kube", "etcd"],
     &["source", "hooks"],
     &["live"],
-    &["admit", "replicas", "rotate", "watch"],
+    &["review", "replicas", "rotate", "watch"],
     &["front", "proxy"],
     &["app"],
     &["cli"],
@@ -63,7 +63,7 @@ const DOORS: [(&str, &[&str]); 16] = [
     (
         "rustc_hash",
         &[
-            "admit/conditions.rs",
+            "review/conditions.rs",
             "app/certificates.rs",
             "hooks/http1/pool.rs",
             "hooks/patch_rates.rs",
@@ -133,7 +133,7 @@ fn is_too_long((path, text): &File) -> bool {
 fn made_up_offences_are_found() {
     let reported = |path: &str, text: &str| offences(&(path.to_owned(), text.to_owned())).join("\n");
     assert_eq!(
-        reported("admit/x.rs", "use crate::live::Current;\nuse crate::{model::Hook, telemetry::{Audit, Metrics}};"),
+        reported("review/x.rs", "use crate::live::Current;\nuse crate::{model::Hook, telemetry::{Audit, Metrics}};"),
         ""
     );
     assert_eq!(
@@ -144,7 +144,7 @@ fn made_up_offences_are_found() {
         reported("initialize/x.rs", "use crate::{\n    model::Hook,\n    snapshot::{Kept, load},\n};"),
         "initialize/x.rs uses snapshot, which stands above it"
     );
-    assert_eq!(reported("rotate/x.rs", "use crate::admit;"), "rotate/x.rs uses admit, which stands above it");
+    assert_eq!(reported("rotate/x.rs", "use crate::review;"), "rotate/x.rs uses review, which stands above it");
     assert_eq!(reported("odd/x.rs", "use crate::model;"), "odd/x.rs is in no layer");
     assert_eq!(reported("front/x.rs", "use crate::attic;"), "front/x.rs uses attic, which is in no layer");
     assert_eq!(

@@ -5,7 +5,7 @@
 //!
 //! The transport limits its own steps (lookups, dials, handshakes, idle connections), sends every call once, and
 //! reports what came of it: of a call without an answer also whether the hook may have processed it ([`Unanswered`]).
-//! Answers that break the protocol are failures. `admit` owns the rest: the hook's deadline, whether it is asked again,
+//! Answers that break the protocol are failures. `review` owns the rest: the hook's deadline, whether it is asked again,
 //! the failure policy, and what an answer means for the request.
 
 mod answer_room;

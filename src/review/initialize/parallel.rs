@@ -11,11 +11,11 @@ use tokio::time::timeout_at;
 
 use super::act::{Answer, Failure, Turn, end_of, labels, until};
 use crate::{
-    admit::{case::Case, lookup::Lookup, patched::Patched},
     clock::now,
     initialize::Initialization,
     model::{Initializer, ResourceInitializers},
     patch::TouchedFields,
+    review::{case::Case, lookup::Lookup, patched::Patched},
 };
 
 /// Answer of one, once it is there, by its name.

@@ -36,7 +36,7 @@ const APISERVER: &str = "system:apiserver";
 
 /// `metadata.initializers` of an object, read.
 #[derive(Debug)]
-pub(in crate::admit) struct Field {
+pub(in crate::review) struct Field {
     list: Result<Option<Initializers>, String>,
     /// The creator beside the list, as it is written.
     creator: Option<String>,
@@ -49,20 +49,20 @@ impl Field {
     }
 
     /// Is the object that has it unfinished? An empty list says nothing.
-    pub(in crate::admit) fn is_unfinished(&self) -> bool {
+    pub(in crate::review) fn is_unfinished(&self) -> bool {
         let says = |list: &Initializers| !list.pending.is_empty() || list.result.is_some();
         self.list.as_ref().map_or(true, |list| list.as_ref().is_some_and(says))
     }
 }
 
 /// Is this an update that may find its object unfinished?
-pub(in crate::admit) fn finds_a_list(case: Case<'_>) -> bool {
+pub(in crate::review) fn finds_a_list(case: Case<'_>) -> bool {
     let Case { review, caller, .. } = case;
     caller.stores_unfinished && review.operation == Operation::Update && review.old_object.is_some()
 }
 
 /// `metadata.initializers` of the object that an update finds.
-pub(in crate::admit) async fn before(case: Case<'_>) -> Result<Option<Field>, StatusError> {
+pub(in crate::review) async fn before(case: Case<'_>) -> Result<Option<Field>, StatusError> {
     field(case, case.review, case.review.old_object.clone()).await
 }
 
