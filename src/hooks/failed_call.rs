@@ -1,29 +1,29 @@
-//! Unanswered: a call that came back without an answer, and whether its hook may have processed it.
+//! FailedCall: a call without an answer, and the evidence on whether its hook has processed it.
 
 use crate::model::CallFailure;
 
-/// Most resends of one call that its hook has not processed.
-const MOST_RESENDS: u8 = 2;
+/// Maximum number of resends of a call that its hook has not processed.
+const MAX_RESENDS: u8 = 2;
 
 /// Call without an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unanswered {
+pub struct FailedCall {
     /// Reason why there is no answer.
     pub failure: CallFailure,
     /// May the hook have processed it?
-    pub processed: Processed,
+    pub evidence: ProcessingEvidence,
 }
 
-impl From<CallFailure> for Unanswered {
+impl From<CallFailure> for FailedCall {
     /// The hook may have processed it, as far as anybody knows.
     fn from(failure: CallFailure) -> Self {
-        Self { failure, processed: Processed::Perhaps }
+        Self { failure, evidence: ProcessingEvidence::Perhaps }
     }
 }
 
 /// Evidence on whether a hook has processed a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Processed {
+pub enum ProcessingEvidence {
     /// None: it may have, in part or as a whole.
     Perhaps,
     /// It has not: it reset the stream with REFUSED_STREAM. RFC 9113 §8.7.
@@ -47,7 +47,7 @@ pub enum Reuse {
     Forbidden,
 }
 
-impl Processed {
+impl ProcessingEvidence {
     /// Connection for one more send of a call that was resent so often before; `None` where the call has failed.
     ///
     /// It is decided by who asked: the transport reports the evidence and sends nothing twice of its own accord.
@@ -56,8 +56,8 @@ impl Processed {
             Self::Perhaps => None,
             // Once, as Go does: the hook may have had too many at that moment.
             Self::Refused => (resends == 0).then_some(Reuse::Allowed),
-            Self::BeyondGoAway => (resends < MOST_RESENDS).then_some(Reuse::Allowed),
-            Self::Stale { sent } => (resends < MOST_RESENDS && (idempotent || !sent)).then_some(Reuse::Forbidden),
+            Self::BeyondGoAway => (resends < MAX_RESENDS).then_some(Reuse::Allowed),
+            Self::Stale { sent } => (resends < MAX_RESENDS && (idempotent || !sent)).then_some(Reuse::Forbidden),
         }
     }
 }
@@ -69,17 +69,17 @@ mod tests {
     #[test]
     fn what_the_hook_has_not_processed_is_sent_again_twice_at_most() {
         use Reuse::{Allowed, Forbidden};
-        let (unsent, silent) = (Processed::Stale { sent: false }, Processed::Stale { sent: true });
-        for (processed, idempotent, connections) in [
-            (Processed::Perhaps, true, [None, None, None]),
-            (Processed::Refused, false, [Some(Allowed), None, None]),
-            (Processed::BeyondGoAway, false, [Some(Allowed), Some(Allowed), None]),
+        let (unsent, silent) = (ProcessingEvidence::Stale { sent: false }, ProcessingEvidence::Stale { sent: true });
+        for (evidence, idempotent, connections) in [
+            (ProcessingEvidence::Perhaps, true, [None, None, None]),
+            (ProcessingEvidence::Refused, false, [Some(Allowed), None, None]),
+            (ProcessingEvidence::BeyondGoAway, false, [Some(Allowed), Some(Allowed), None]),
             (unsent, false, [Some(Forbidden), Some(Forbidden), None]),
             (silent, false, [None, None, None]),
             (silent, true, [Some(Forbidden), Some(Forbidden), None]),
         ] {
-            let chosen = [0, 1, 2].map(|resends| processed.resend(resends, idempotent));
-            assert_eq!(chosen, connections, "{processed:?}, idempotent: {idempotent}");
+            let chosen = [0, 1, 2].map(|resends| evidence.resend(resends, idempotent));
+            assert_eq!(chosen, connections, "{evidence:?}, idempotent: {idempotent}");
         }
     }
 }
