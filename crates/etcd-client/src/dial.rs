@@ -19,7 +19,7 @@ use tokio_rustls::TlsConnector;
 use tower_service::Service;
 
 use super::access::EtcdEndpoint;
-use gatepost_tls::error_text::reason;
+use gatepost_tls::failure::reason;
 
 /// Name, connection and TLS together. Longer than a read has: what is begun in one may end in the next.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);

@@ -1,35 +1,25 @@
 //! Key pairs and trust: PEM text to what rustls works with, or a precise account of what is wrong with it.
 
 mod authorities;
-mod blocking;
-mod chain;
 pub mod client;
-mod client_chain;
-mod clients;
-mod distrust;
-pub mod error_text;
 pub mod expiry;
 pub mod failure;
-pub mod files;
 pub mod pem;
-pub mod server;
-mod servers;
 pub mod serving;
 mod trust;
-mod usage;
 mod x509;
 
 use std::sync::Arc;
 
-pub use blocking::over;
+pub use self::client::ClientChain;
+pub use self::client::over;
+pub use self::serving::ServerFiles;
+pub use self::serving::{Oldest, server_config};
 pub use client::{SystemRoots, client_config, server_verifier, without_http2};
-pub use client_chain::ClientChain;
 pub use expiry::{CertificateFault, Expiry, Reminder};
 pub use failure::{HandshakeFailure, HandshakeFault};
-pub use files::ServerFiles;
 use rustls::crypto::CryptoProvider;
 pub use rustls::{ClientConfig, ServerConfig};
-pub use server::{Oldest, server_config};
 pub use serving::{FileCheck, ServerTls};
 pub use x509::CertificateUser;
 
