@@ -1,11 +1,19 @@
 //! Process: resources of this process, under the names that Prometheus' client libraries have for them. Linux only;
 //! elsewhere the metrics are absent.
 
-use std::{fs, sync::OnceLock};
+use std::{
+    fs,
+    sync::{Arc, OnceLock},
+    time::Instant,
+};
 
 use rustix::process::{Resource, getrlimit};
+use tokio::{
+    task::yield_now,
+    time::{MissedTickBehavior, interval},
+};
 
-use crate::telemetry::{Metrics, Reading};
+use crate::telemetry::{Metrics, Reading, SAMPLE_EVERY};
 
 /// Ticks in a second, as `/proc` counts them: 100 on every architecture that Linux runs on today.
 // source: proc(5), "sysconf(_SC_CLK_TCK)"; include/asm-generic/param.h, USER_HZ
@@ -68,6 +76,28 @@ fn open_files() -> Option<f64> {
     match fs::metadata(FOLDER).ok()?.len() {
         0 => Some(fs::read_dir(FOLDER).ok()?.count().saturating_sub(1) as f64),
         open => Some(open as f64),
+    }
+}
+
+/// Hooks between two pauses: adding up the counters of one takes some microseconds.
+const SAMPLED_AT_ONCE: usize = 32;
+
+/// Remembers now and then how often each hook and initializer was called and failed, for those who ask what fails now.
+pub(super) async fn sample(metrics: Arc<Metrics>) {
+    let mut ticks = interval(SAMPLE_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        for hooks in metrics.hook_counters().chunks(SAMPLED_AT_ONCE) {
+            let now = Instant::now();
+            hooks.iter().for_each(|hook| hook.sample(now));
+            yield_now().await;
+        }
+        for initializers in metrics.initializer_counters().chunks(SAMPLED_AT_ONCE) {
+            let now = Instant::now();
+            initializers.iter().for_each(|initializer| initializer.sample(now));
+            yield_now().await;
+        }
     }
 }
 
