@@ -41,13 +41,13 @@ pub use self::{
     start_error::StartError,
 };
 use crate::{
-    admit::Gate,
     front::{Front, FrontLimits, admin::Admin},
     hooks::{ConnectionBudget, Resources, ServiceAddresses},
     kube::{KubeAccess, KubeClient, ReloadingClient},
     live::{Authorizer, Current, Discovery, Namespaces},
     memory::MemoryBudget,
     replicas::{Publishing, Replica},
+    review::Gate,
     rotate::{OwnAddresses, Rotator},
     source::{self, LastGoodFile},
     telemetry::{Audit, Metrics, Reading},

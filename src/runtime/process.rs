@@ -119,7 +119,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn this_process_has_every_reading() {
-        let metrics = std::sync::Arc::new(Metrics::default());
+        let metrics = Arc::new(Metrics::default());
         observe(&metrics);
         let text = metrics.render().unwrap();
         let value = |name: &str| -> f64 {
