@@ -103,6 +103,8 @@ pub(super) async fn sample(metrics: Arc<Metrics>) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
 
     #[test]
@@ -129,7 +131,7 @@ mod tests {
         assert!(value("process_resident_memory_bytes") > 1e6 && value("process_virtual_memory_bytes") > 1e6);
         assert!(value("process_cpu_seconds_total") >= 0.0);
         assert!((3.0..=value("process_max_fds")).contains(&value("process_open_fds")));
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64();
         let age = now - value("process_start_time_seconds");
         assert!((-2.0..86_400.0).contains(&age), "{age}");
     }
