@@ -26,7 +26,7 @@ const LAYERS: [&[&str]; 12] = [
     &["live"],
     &["review", "replicas", "rotate", "watch"],
     &["front", "proxy"],
-    &["runtime"],
+    &["runtime", "app"],
     &["cli"],
     &["main.rs", "lib.rs"],
 ];
