@@ -39,7 +39,8 @@ pub mod replicas;
 pub mod rotate;
 pub mod watch;
 // Sockets in; a proxy before an apiserver; then settings, threads and drain; then commands.
-pub mod app;
+pub mod runtime;
+pub use runtime as app;
 pub mod cli;
 pub mod front;
 pub mod proxy;

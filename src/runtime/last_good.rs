@@ -1,25 +1,83 @@
-//! First: generation that a start puts in force, of the source's documents and of those in force before.
+//! The last good configuration on disk: at the start, beside the source's documents, and from then on, when it is written.
 
-use std::time::{Duration, SystemTime};
-
-use super::{Settings, StartError};
-use crate::{
-    clock::Moment,
-    live::{Current, Rejection, current::STALE_AFTER, last_good::InUse},
-    rotate::{Candidate, OnInvalid, OwnAddresses, candidate::CandidateCache},
-    snapshot::{CheckedFile, Kept, NO_PAUSE, Problem},
-    source::{Contents, LastGood, ReadError},
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
 };
+
+use tokio::{sync::watch, task::spawn_blocking};
+
+use super::{settings::Settings, start_error::StartError};
+use crate::{
+    clock::{BootMoment, Moment, slept},
+    files::BlockingReads,
+    live::{Current, Rejection, break_glass::GlassOrigin, current::STALE_AFTER, last_good::InUse},
+    rotate::{Candidate, InForce, OnInvalid, OwnAddresses, candidate::CandidateCache},
+    snapshot::{self, CheckedFile, Kept, NO_PAUSE, Problem},
+    source::{Contents, LastGood, LastGoodFile, ReadError, Source},
+    watch::break_glass::look,
+};
+
+/// Timeout of reading the file at the start.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Configuration that a start puts in force.
 #[derive(Debug)]
-pub(super) struct First {
-    /// Or why there is nothing to decide by.
-    pub(super) candidate: Result<Candidate, StartError>,
+pub(super) struct FirstGeneration {
+    /// `None` where every review is refused until the source can be read.
+    pub(super) candidate: Option<Candidate>,
     /// The states of documents that were in force when the process before this one ended.
     pub(super) kept: Kept,
+}
+
+impl FirstGeneration {
+    /// Reads the source and the copy on disk, and dates what was found.
+    ///
+    /// # Errors
+    /// There is nothing to decide by, and waiting for it would not help.
+    pub(super) async fn read(
+        settings: &Settings,
+        source: &mut Source,
+        current: &Current,
+        last_good: Option<&LastGoodFile>,
+    ) -> Result<Self, StartError> {
+        let read_at = Moment::now(slept);
+        let read = source.read().await;
+        let contents = read.as_ref().map_or_else(ReadError::contents, Some);
+        let emergency = is_open(current, contents, settings.break_glass_file.as_deref());
+        let found = match last_good {
+            Some(file) => found(file, current).await,
+            None => None,
+        };
+        let Choice { candidate, kept, as_of } = Choice::make(settings, current, (&read, read_at), found);
+        let candidate = match candidate {
+            // Reviews are refused until it can be read; but for those that break-glass lets past, and whoever has
+            // opened it does not want a sidecar that was restarted to stay away.
+            Err(error) if settings.source.may_come_later() || emergency => {
+                tracing::error!(%error, "no configuration yet; trying again every second");
+                None
+            }
+            candidate => Some(candidate?),
+        };
+        match (as_of.filter(|_| candidate.is_some()), &read) {
+            (Some(as_of), _) => current.stamp_read(as_of),
+            (None, Err(error)) if candidate.is_some() => tracing::error!(%error, "no review is accepted yet"),
+            (None, _) => {}
+        }
+        Ok(Self { candidate, kept })
+    }
+}
+
+/// Choice between the newest configuration and the copy on disk.
+#[derive(Debug)]
+struct Choice {
+    /// Or why there is nothing to decide by.
+    candidate: Result<Candidate, StartError>,
+    /// The states of documents that were in force when the process before this one ended.
+    kept: Kept,
     /// Time at which the source was found in that state; `None` where that must not decide anything yet.
-    pub(super) as_of: Option<Moment>,
+    as_of: Option<Moment>,
 }
 
 /// A configuration that was in force before.
@@ -29,9 +87,9 @@ struct Restored {
     age: Option<Duration>,
 }
 
-impl First {
+impl Choice {
     /// The first generation: of the read, and of the copy on disk. The state of both is reported to `current`.
-    pub(super) fn find(
+    fn make(
         settings: &Settings,
         current: &Current,
         (read, read_at): (&Result<Contents, ReadError>, Moment),
@@ -120,12 +178,91 @@ fn in_use(current: &Current, restored: &Restored, why: String) {
     current.with_last_good(|state| state.in_use = Some(InUse { written: restored.written, why }));
 }
 
+/// Configuration in force when the process before this one ended, as far as it was kept.
+async fn found(file: &LastGoodFile, current: &Current) -> Option<LastGood> {
+    current.keeps_last_good(file.shown());
+    let theirs = file.clone();
+    let why = match BlockingReads::default().run(READ_TIMEOUT, move || theirs.read()).await {
+        Ok(Ok(found)) => return found,
+        Ok(Err(error)) => error.to_string(),
+        Err(unread) => unread.to_string(),
+    };
+    tracing::warn!(why, "the last good configuration on disk is not used");
+    current.with_last_good(|state| state.refused = Some(why));
+    None
+}
+
+/// Is anything opened in an emergency, by the source, sound or not, or by the local file?
+fn is_open(current: &Current, contents: Option<&Contents>, file: Option<&Path>) -> bool {
+    let glasses = current.break_glass();
+    if let Some(contents) = contents {
+        glasses.take(GlassOrigin::Source, snapshot::break_glass(&contents.files), Instant::now(), SystemTime::now());
+    }
+    file.into_iter().for_each(|file| look(glasses, file));
+    !glasses.open(Instant::now()).is_empty()
+}
+
+/// Keeps the last good configuration on disk. A disk that hangs holds up this alone; what is newest is written next.
+pub(super) struct Saving {
+    pub(super) file: LastGoodFile,
+    pub(super) current: Arc<Current>,
+    pub(super) news: watch::Receiver<Option<InForce>>,
+}
+
+impl Saving {
+    /// Until there is no sender of the configuration in force any more.
+    pub(super) async fn run(mut self) {
+        let mut saved = None::<String>;
+        while self.news.changed().await.is_ok() {
+            let Some(wanted) = self.news.borrow_and_update().clone() else { continue };
+            let (file, is_saved) = (self.file.clone(), saved.as_ref() == Some(&wanted.digest));
+            let digest = wanted.digest.clone();
+            let writing = spawn_blocking(move || {
+                // Without a boot id of the machine, no age is known.
+                let read = BootMoment::of(wanted.read).unwrap_or_else(BootMoment::unknown);
+                match is_saved {
+                    true => file.confirm(read),
+                    false => file.write(&wanted.kept, &wanted.digest, &wanted.revision.to_string(), read),
+                }
+            });
+            let failure = match writing.await {
+                Ok(written) => written.err().map(|error| error.to_string()),
+                Err(panic) => Some(format!("writing it failed; this is a bug in gatepost: {panic}")),
+            };
+            saved = failure.is_none().then_some(digest);
+            self.report(failure, is_saved);
+        }
+    }
+
+    fn report(&self, failure: Option<String>, only_confirmed: bool) {
+        let before = self.current.last_good().and_then(|state| state.failure.clone());
+        match &failure {
+            Some(why) if before.as_ref() != Some(why) => {
+                tracing::warn!(
+                    why,
+                    "cannot write the last good configuration to disk; a restart would find an older one"
+                );
+            }
+            None if before.is_some() => tracing::info!("the last good configuration is written to disk again"),
+            _ => {}
+        }
+        if failure != before || !only_confirmed {
+            self.current.with_last_good(|state| {
+                if failure.is_none() && !only_confirmed {
+                    state.saved = Some(SystemTime::now());
+                }
+                state.failure = failure;
+            });
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeMap, sync::Arc, time::Instant};
+    use std::collections::BTreeMap;
 
     use super::*;
-    use crate::{clock::slept, snapshot::SourceFile};
+    use crate::snapshot::SourceFile;
 
     fn file(text: &str) -> SourceFile {
         SourceFile { name: "a.yaml".to_owned(), bytes: text.to_owned().into() }
@@ -151,7 +288,7 @@ mod tests {
             age: age.map(Duration::from_secs),
             documents: vec![(file(disk), BTreeMap::new())],
         };
-        let first = First::find(&Settings::new("/x"), &current, (&read, read_at), Some(disk));
+        let first = Choice::make(&Settings::new("/x"), &current, (&read, read_at), Some(disk));
         let age = first.as_of.map_or(Duration::ZERO, |as_of| read_at.since(as_of));
         let hooks = first.candidate.ok().map(|candidate| candidate.snapshot.hooks.len());
         (hooks, age, current)
@@ -182,7 +319,7 @@ mod tests {
                 documents: vec![(file(GOOD), BTreeMap::new())],
             };
             let read = Err(ReadError::GivesBack { webhooks: "validating/c/w".to_owned(), contents });
-            First::find(&Settings::new("/x"), &current, (&read, Moment::now(slept)), Some(disk))
+            Choice::make(&Settings::new("/x"), &current, (&read, Moment::now(slept)), Some(disk))
         };
         let newest = GOOD.replace("one.x", "two.x");
         let first = start(&newest);

@@ -7,12 +7,15 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use super::{DrainResult, Running, UnwaitedRuntime};
+use super::{
+    running::{DrainResult, Running},
+    threads::UnwaitedRuntime,
+};
 use crate::{files::BlockingReads, telemetry::Audit};
 
 /// A signal so soon after the first is the same wish: a supervisor signals the process and its group, or sends SIGINT
 /// and SIGTERM, within milliseconds.
-const SAME_WISH: Duration = Duration::from_secs(1);
+const SAME_SIGNAL_WITHIN: Duration = Duration::from_secs(1);
 
 /// Stop signals that a sidecar received before it had ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +98,7 @@ async fn once_more(mut signal: impl AsyncFnMut()) {
     let first = Instant::now();
     loop {
         signal().await;
-        if first.elapsed() >= SAME_WISH {
+        if first.elapsed() >= SAME_SIGNAL_WITHIN {
             return;
         }
         tracing::info!("another signal within a second: taken for the same one");

@@ -1,4 +1,4 @@
-//! Running: a sidecar that serves, and how it ends.
+//! A sidecar that serves: the handle of whoever started it, and the control plane behind it until it has drained.
 
 use std::{
     net::SocketAddr,
@@ -10,10 +10,19 @@ use std::{
 
 use tokio::sync::{oneshot, watch};
 
+use super::{
+    background::Loops,
+    listeners::SocketFile,
+    threads::{UnwaitedRuntime, Workers},
+};
 use crate::{
+    front::{Bound, Front, accept::listen},
     live::Current,
     telemetry::{Audit, Metrics},
 };
+
+/// Timeout of a stop for an audit sink that takes nothing, where there is time.
+const AUDIT_CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Addresses of a sidecar.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,5 +94,51 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.begin_to_stop();
         self.join();
+    }
+}
+
+/// The control plane of a sidecar: accepts connections and hands them to the workers, beside its loops.
+#[derive(Debug)]
+pub(super) struct Service {
+    pub(super) front: Arc<Front>,
+    pub(super) sockets: Vec<Bound>,
+    pub(super) socket_file: Option<SocketFile>,
+    pub(super) workers: Workers,
+    pub(super) loops: Loops,
+    pub(super) stopped: watch::Receiver<bool>,
+    pub(super) outcome: Arc<OnceLock<DrainResult>>,
+    pub(super) end: oneshot::Sender<DrainResult>,
+}
+
+impl Service {
+    /// Serves until stopped and drained, then ends the workers. The configuration is followed, and the admin pages are
+    /// served, to the last.
+    pub(super) fn run(self, runtime: UnwaitedRuntime) {
+        let Self { front, sockets, socket_file, workers, loops, mut stopped, outcome, end } = self;
+        let audit = Arc::clone(&front.gate().audit);
+        let drained = runtime.block_on(async {
+            let stopped = async move { stopped.wait_for(|stopped| *stopped).await.map_or((), drop) };
+            let mut loops = loops.spawn();
+            let drained = tokio::select! {
+                drained = listen::serve(front, sockets, workers.handles(), stopped) => Some(drained.cut),
+                () = loops.panicked() => None,
+            };
+            let drained = DrainResult { cut: drained };
+            // The only report of the drain's outcome.
+            let _ = outcome.set(drained);
+            audit.begin_to_close();
+            loops.end().await;
+            drained
+        });
+        if let Some(file) = socket_file {
+            file.remove();
+        }
+        drop(runtime);
+        workers.shut_down();
+        if !audit.close_within(AUDIT_CLOSE_TIMEOUT) {
+            tracing::warn!("cannot write the last lines of the audit log; they are lost");
+        }
+        let _ = end.send(drained);
+        workers.join();
     }
 }

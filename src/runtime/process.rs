@@ -1,11 +1,19 @@
 //! Process: resources of this process, under the names that Prometheus' client libraries have for them. Linux only;
 //! elsewhere the metrics are absent.
 
-use std::{fs, sync::OnceLock};
+use std::{
+    fs,
+    sync::{Arc, OnceLock},
+    time::Instant,
+};
 
 use rustix::process::{Resource, getrlimit};
+use tokio::{
+    task::yield_now,
+    time::{MissedTickBehavior, interval},
+};
 
-use crate::telemetry::{Metrics, Reading};
+use crate::telemetry::{Metrics, Reading, SAMPLE_EVERY};
 
 /// Ticks in a second, as `/proc` counts them: 100 on every architecture that Linux runs on today.
 // source: proc(5), "sysconf(_SC_CLK_TCK)"; include/asm-generic/param.h, USER_HZ
@@ -71,8 +79,32 @@ fn open_files() -> Option<f64> {
     }
 }
 
+/// Hooks between two pauses: adding up the counters of one takes some microseconds.
+const SAMPLED_AT_ONCE: usize = 32;
+
+/// Remembers now and then how often each hook and initializer was called and failed, for those who ask what fails now.
+pub(super) async fn sample(metrics: Arc<Metrics>) {
+    let mut ticks = interval(SAMPLE_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        for hooks in metrics.hook_counters().chunks(SAMPLED_AT_ONCE) {
+            let now = Instant::now();
+            hooks.iter().for_each(|hook| hook.sample(now));
+            yield_now().await;
+        }
+        for initializers in metrics.initializer_counters().chunks(SAMPLED_AT_ONCE) {
+            let now = Instant::now();
+            initializers.iter().for_each(|initializer| initializer.sample(now));
+            yield_now().await;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
 
     #[test]
@@ -89,7 +121,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn this_process_has_every_reading() {
-        let metrics = std::sync::Arc::new(Metrics::default());
+        let metrics = Arc::new(Metrics::default());
         observe(&metrics);
         let text = metrics.render().unwrap();
         let value = |name: &str| -> f64 {
@@ -99,7 +131,7 @@ mod tests {
         assert!(value("process_resident_memory_bytes") > 1e6 && value("process_virtual_memory_bytes") > 1e6);
         assert!(value("process_cpu_seconds_total") >= 0.0);
         assert!((3.0..=value("process_max_fds")).contains(&value("process_open_fds")));
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64();
         let age = now - value("process_start_time_seconds");
         assert!((-2.0..86_400.0).contains(&age), "{age}");
     }
