@@ -11,16 +11,12 @@ mod x509;
 
 use std::sync::Arc;
 
-pub use self::client::ClientChain;
-pub use self::client::over;
-pub use self::serving::ServerFiles;
-pub use self::serving::{Oldest, server_config};
-pub use client::{SystemRoots, client_config, server_verifier, without_http2};
+pub use client::{ClientChain, SystemRoots, client_config, over, server_verifier, without_http2};
 pub use expiry::{CertificateFault, Expiry, Reminder};
-pub use failure::{HandshakeFailure, HandshakeFault};
+pub use failure::{HandshakeFailure, HandshakeFault, reason};
 use rustls::crypto::CryptoProvider;
 pub use rustls::{ClientConfig, ServerConfig};
-pub use serving::{FileCheck, ServerTls};
+pub use serving::{FileCheck, Oldest, ServerFiles, ServerTls, read_file, server_config};
 pub use x509::CertificateUser;
 
 /// Name of a caller, by the client certificate that was accepted; `None` where none was asked for.

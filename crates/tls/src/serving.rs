@@ -278,9 +278,9 @@ impl ServerFiles {
     /// `Unreadable`.
     pub(super) fn read(&self) -> Result<Material, TlsError> {
         Ok(Material {
-            chain: read(&self.cert)?,
-            key: read(&self.key)?,
-            client_ca: self.client_ca.as_deref().map(read).transpose()?,
+            chain: read_file(&self.cert)?,
+            key: read_file(&self.key)?,
+            client_ca: self.client_ca.as_deref().map(read_file).transpose()?,
         })
     }
 }
@@ -289,7 +289,7 @@ impl ServerFiles {
 ///
 /// # Errors
 /// `Unreadable`.
-pub fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+pub fn read_file(path: &Path) -> Result<Vec<u8>, TlsError> {
     regular::read(path, LIMIT)
         .map_err(|cause| TlsError::Unreadable { path: path.display().to_string(), cause: cause.to_string() })
 }
