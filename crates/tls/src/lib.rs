@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 pub use client::{ClientChain, SystemRoots, client_config, over, server_verifier, without_http2};
 pub use expiry::{CertificateFault, Expiry, Reminder};
-pub use failure::{HandshakeFailure, HandshakeFault, reason};
+pub use failure::{HandshakeFailure, HandshakeFault, normalize_error, reason};
 use rustls::crypto::CryptoProvider;
 pub use rustls::{ClientConfig, ServerConfig};
 pub use serving::{FileCheck, Oldest, ServerFiles, ServerTls, read_file, server_config};
