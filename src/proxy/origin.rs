@@ -74,7 +74,7 @@ impl RequestOrigin {
                 endpoint.url = url.trim_end_matches('/').to_owned();
             }
             let front_proxy =
-                this.front_proxy.map(|(cert, key)| Ok::<_, TlsError>((read_file(&cert)?, files::read(&key)?)));
+                this.front_proxy.map(|(cert, key)| Ok::<_, TlsError>((read_file(&cert)?, read_file(&key)?)));
             Ok(Contents { endpoint, front_proxy: front_proxy.transpose()? })
         };
         reads.run(LOOK_WITHIN, reading).await?
