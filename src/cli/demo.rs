@@ -235,8 +235,8 @@ async fn spoil(stage: &mut Stage, reviews: &Reviews) -> Result<(), String> {
     );
     stage.cast.write(&spoilt)?;
     let current = &stage.sidecar.current;
-    until("the rejection", || Ok(current.rejected().is_some())).await?;
-    let problems = current.rejected().map(|rejection| rejection.problems.clone()).unwrap_or_default();
+    until("the rejection", || Ok(current.status().rejected.get().is_some())).await?;
+    let problems = current.status().rejected.get().map(|rejection| rejection.problems.clone()).unwrap_or_default();
     for problem in &problems {
         stage.screen.field("problem", &problem.to_string());
     }
@@ -250,7 +250,7 @@ async fn spoil(stage: &mut Stage, reviews: &Reviews) -> Result<(), String> {
 
     stage.cast.write(&good)?;
     let current = &stage.sidecar.current;
-    until("the end of the rejection", || Ok(current.rejected().is_none())).await?;
+    until("the end of the rejection", || Ok(current.status().rejected.get().is_none())).await?;
     stage.screen.line("");
     stage.screen.field("mended", "the good one is back; nothing had to be swapped");
     ensure(stage.generation() == in_force, || "the same configuration was swapped in again".to_owned())

@@ -273,7 +273,7 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::{live::current::STALE_AFTER, model::Revision, snapshot::Problem};
+    use crate::{live::STALE_AFTER, model::Revision, snapshot::Problem};
 
     #[test]
     fn a_rejected_configuration_is_named_by_its_place_and_never_by_its_content() {

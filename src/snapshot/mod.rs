@@ -52,7 +52,7 @@ pub use self::{
     },
     reload::{
         checked_file::CheckedFile,
-        kept::{HeldBackDocument, Kept},
+        kept::{HeldBackDocument, LastGoodDocuments},
         load_cache::{LoadCache, Loaded, RefusedFiles},
         relaxation::Relaxation,
     },

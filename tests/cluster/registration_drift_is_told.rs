@@ -39,7 +39,7 @@ fn says(cluster: &Cluster, object: &Value) {
 }
 
 fn uncovered(current: &Current) -> Option<usize> {
-    Some(current.registration()?.uncovered(Instant::now())?.len())
+    Some(current.registration.get()?.uncovered(Instant::now())?.len())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -7,7 +7,7 @@ use tokio::time::timeout;
 use crate::{
     replicas::{AdminUrl, HookStanding},
     rotate::{OnHazard, candidate::CandidateCache},
-    snapshot::{Kept, nearest_words},
+    snapshot::{LastGoodDocuments, nearest_words},
     source::{SourceLocation, kubernetes::ObjectSelection},
 };
 
@@ -109,7 +109,11 @@ async fn read(place: &SourceLocation) -> Names {
         Ok(Err(error)) => return Names::unknown(error.to_string()),
         Err(_) => return Names::unknown(format!("{place} gives no answer")),
     };
-    match CandidateCache::default().with_authorizer(true).candidate(&contents, OnHazard::Off, Some(&Kept::default())) {
+    match CandidateCache::default().with_authorizer(true).candidate(
+        &contents,
+        OnHazard::Off,
+        Some(&LastGoodDocuments::default()),
+    ) {
         Ok(candidate) => Names {
             known: {
                 let snapshot = &candidate.snapshot;
@@ -117,7 +121,7 @@ async fn read(place: &SourceLocation) -> Names {
                 let hooks = snapshot.hooks.iter().map(|hook| &hook.name);
                 hooks.chain(initializers.map(|one| &one.name)).map(ToString::to_string).collect()
             },
-            gap: candidate.held.first().map(|held| format!("{} cannot be served, and may hold one", held.file)),
+            gap: candidate.quarantined.first().map(|held| format!("{} cannot be served, and may hold one", held.file)),
         },
         Err(_) => Names::unknown(format!("the configuration of {place} has problems")),
     }
