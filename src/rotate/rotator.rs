@@ -69,6 +69,22 @@ pub struct RotatorOptions {
     pub in_force: Option<watch::Sender<Option<InForce>>>,
 }
 
+impl RotatorOptions {
+    /// The defaults, with these threads and this bound.
+    pub fn new(workers: Vec<Handle>, drain_bound: Duration) -> Self {
+        Self {
+            workers,
+            drain_bound,
+            on_hazard: OnHazard::default(),
+            on_invalid: OnInvalid::default(),
+            cache: CandidateCache::default(),
+            resources: Resources::unlimited(),
+            last_good: LastGoodDocuments::default(),
+            in_force: None,
+        }
+    }
+}
+
 /// Takes readings and puts what is good into force. The only one who publishes.
 #[derive(Debug)]
 pub struct Rotator {
@@ -101,13 +117,9 @@ pub struct Rotator {
 }
 
 impl Rotator {
-    /// Publishes to `current`, and reports to `status` what is not in force.
-    pub fn new(
-        current: Arc<Current>,
-        (status, break_glass): (Arc<ConfigurationStatus>, Arc<BreakGlasses>),
-        metrics: Arc<Metrics>,
-        options: RotatorOptions,
-    ) -> Self {
+    /// Publishes to `current`.
+    pub fn new(current: Arc<Current>, metrics: Arc<Metrics>, options: RotatorOptions) -> Self {
+        let (status, break_glass) = (Arc::clone(current.status()), Arc::clone(current.break_glass()));
         let RotatorOptions { workers, drain_bound, on_hazard, on_invalid, cache, resources, last_good, in_force } =
             options;
         Self {

@@ -184,8 +184,7 @@ async fn start(settings: Settings) -> Result<(Running, Service), StartError> {
         last_good: first.last_good,
         in_force: last_good.is_some().then_some(in_force),
     };
-    let status = (Arc::clone(current.status()), Arc::clone(current.break_glass()));
-    let mut rotator = Rotator::new(Arc::clone(&current), status, Arc::clone(&metrics), options);
+    let mut rotator = Rotator::new(Arc::clone(&current), Arc::clone(&metrics), options);
     if let Some(candidate) = first.candidate {
         rotator.put_in_force(candidate);
     }

@@ -20,7 +20,7 @@ use gatepost::{
     live::{Current, Generation, STALE_AFTER},
     model::{Revision, Verdict, verdict::REVISION},
     review::{Gate, Reasons},
-    rotate::Rotator,
+    rotate::{Rotator, RotatorOptions},
     snapshot::SourceFile,
     source::{
         Contents, READ_DEADLINE, ReadError,
@@ -65,7 +65,8 @@ impl Road {
         let current = Arc::new(Current::by(|| SLEPT.get(), began.into_std()));
         gate.current = Arc::clone(&current);
         let workers = vec![tokio::runtime::Handle::current()];
-        let rotator = Rotator::new(current, Arc::clone(&gate.metrics), workers, Duration::from_secs(31));
+        let rotator =
+            Rotator::new(current, Arc::clone(&gate.metrics), RotatorOptions::new(workers, Duration::from_secs(31)));
         let road = Self { gate: Arc::new(gate), script: RefCell::new(AT_ONCE), began };
         let (readings, read) = mpsc::channel(1);
         let mut ticks = Ticks::new(READ_EVERY, || SLEPT.get());

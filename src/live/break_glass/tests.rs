@@ -92,10 +92,10 @@ fn wall_clock_set_forward_closes_break_glass_early() {
 fn same_break_glass_document_does_not_begin_anew() {
     let clocks = Clocks::new();
     let a = glass("a", 0, 15);
-    clocks.take(GlassOrigin::Source, std::slice::from_ref(&a), 0, 0);
+    clocks.take(GlassOrigin::Source, from_ref(&a), 0, 0);
     clocks.take(GlassOrigin::Source, &[], 10, 0);
     assert_eq!(clocks.open(10, 0), 0, "taken away, it is closed at once");
-    clocks.take(GlassOrigin::Source, std::slice::from_ref(&a), 12, 0);
+    clocks.take(GlassOrigin::Source, from_ref(&a), 12, 0);
     assert_eq!((clocks.open(14, 0), clocks.open(15, 0)), (1, 0));
     clocks.take(GlassOrigin::File, &[a], 16, 0);
     assert_eq!(clocks.open(16, 0), 0, "nor from another place");
@@ -135,10 +135,10 @@ fn break_glass_documents_are_open_independently() {
 #[test]
 fn memory_of_former_break_glass_is_bounded() {
     let clocks = Clocks::new();
-    for minute in 0..(2 * REMEMBERED as u32) {
+    for minute in 0..(2 * MAX_REMEMBERED as u32) {
         clocks.take(GlassOrigin::Source, &[glass("a", minute, 1)], minute, minute);
     }
-    assert!(clocks.glasses.book.lock().unwrap().known.len() <= REMEMBERED + 1);
+    assert!(clocks.glasses.book.lock().unwrap().known.len() <= MAX_REMEMBERED + 1);
 }
 
 /// A document for so many seconds about these hooks, all where none is named.

@@ -16,8 +16,9 @@ use crate::{
     clock::slept,
     hooks::{Channel, ProbeFailure, ProbePost},
     live::Rotation,
-    model::{Step, Unreachable},
+    model::{Endpoint, Step, Unreachable},
     snapshot::SourceFile,
+    source::ReadError,
 };
 
 /// Contents that configure these hooks: name and port.
@@ -58,16 +59,7 @@ fn namesakes(configurations: &[(&str, u16)]) -> Contents {
 }
 
 fn options() -> RotatorOptions {
-    RotatorOptions {
-        workers: vec![Handle::current()],
-        drain_bound: Duration::from_secs(31),
-        on_hazard: OnHazard::default(),
-        on_invalid: OnInvalid::default(),
-        cache: CandidateCache::default(),
-        resources: Resources::unlimited(),
-        last_good: LastGoodDocuments::default(),
-        in_force: None,
-    }
+    RotatorOptions::new(vec![Handle::current()], Duration::from_secs(31))
 }
 
 /// Its probes run, but nobody listens to them: the tests say how each went.
@@ -82,8 +74,7 @@ fn skipping() -> Rotator {
 
 fn rotator_with(options: RotatorOptions) -> Rotator {
     let current = Arc::new(Current::new(Instant::now().into_std()));
-    let status = (Arc::clone(current.status()), Arc::clone(current.break_glass()));
-    Rotator::new(current, status, Arc::new(Metrics::new(1)), options)
+    Rotator::new(current, Arc::new(Metrics::new(1)), options)
 }
 
 async fn started(hooks: &[(&str, u16)]) -> Rotator {
