@@ -285,8 +285,12 @@ mod tests {
             fix: "write it".into(),
         };
         let text = |problems| {
-            let rejected =
-                Rejection { problems, revision: Revision::Store(1), since: SystemTime::UNIX_EPOCH, held: Vec::new() };
+            let rejected = Rejection {
+                problems,
+                revision: Revision::Store(1),
+                since: SystemTime::UNIX_EPOCH,
+                quarantined: Vec::new(),
+            };
             stale(None, STALE_AFTER, Some(&rejected)).message
         };
         assert_eq!(

@@ -189,7 +189,7 @@ async fn configz_shows_what_is_in_force_and_what_was_rejected() {
         problems: vec![problem],
         revision: gatepost::model::Revision::Store(2),
         since: SystemTime::UNIX_EPOCH,
-        held: Vec::new(),
+        quarantined: Vec::new(),
     }));
     let page_now = page().await;
     assert_eq!(

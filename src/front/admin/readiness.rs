@@ -315,7 +315,12 @@ mod tests {
         let stale = read(31, &hook("Fail"));
         let [never, rejected] = [Current::new(Instant::now()), Current::new(Instant::now())];
         let (revision, since) = (Revision::Store(1), SystemTime::UNIX_EPOCH);
-        rejected.set_rejected(Some(Rejection { problems: Vec::new(), revision, since, held: Vec::new() }));
+        rejected.status().rejected.set(Some(Rejection {
+            problems: Vec::new(),
+            revision,
+            since,
+            quarantined: Vec::new(),
+        }));
         let without = [(&stale, Readiness::Stale), (&never, Readiness::NeverRead), (&rejected, Readiness::Rejected)];
         for (current, closed) in without {
             open(current, &["h.x"]);

@@ -23,7 +23,7 @@ fn it_is_read_as_it_was_written_and_a_later_versions_words_do_no_harm() {
         problems,
         revision,
         since: SystemTime::UNIX_EPOCH,
-        held: Vec::new(),
+        quarantined: Vec::new(),
     }));
     let error = "no answer".to_owned();
     current.status().failed_read.set(Some(FailedRead { error, since: SystemTime::UNIX_EPOCH, count: 1 }));

@@ -100,9 +100,9 @@ async fn before_anything_is_in_force_a_fault_refuses_all_unless_it_is_to_be_left
     take(&mut refusing, faulty.clone()).await;
     assert_eq!((number(&refusing), refusing.current.status().rejected.get().unwrap().is_whole()), (0, true));
 
-    let mut skipping = skipping();
-    take(&mut skipping, faulty).await;
-    assert_eq!((names(&skipping), held(&skipping)), (vec!["two".to_owned()], vec![("a.yaml".to_owned(), false)]));
+    let mut lenient = skipping();
+    take(&mut lenient, faulty).await;
+    assert_eq!((names(&lenient), held(&lenient)), (vec!["two".to_owned()], vec![("a.yaml".to_owned(), false)]));
 
     let mut nothing = skipping();
     take(&mut nothing, files(&[("a", &[])])).await;
