@@ -13,7 +13,7 @@ use super::{
     access::{EtcdEndpoint, TlsFiles},
 };
 use crate::{
-    files::{BlockingReads, Unread},
+    files::{BlockingReads, ReadFailure},
     model::hook::{EndpointTls, Transport},
     tls::{self, SystemRoots, TlsError, client_config},
 };
@@ -106,7 +106,7 @@ impl Trust {
 
     async fn look(self: Arc<Self>) {
         let files = Arc::clone(&self);
-        let unread = |why: Unread| TlsError::Unreadable { path: "the TLS files".to_owned(), cause: why.to_string() };
+        let unread = |why: ReadFailure| TlsError::Unreadable { path: "the TLS files".to_owned(), cause: why.to_string() };
         let found = self.reads.run(LOOK_WITHIN, move || files.find()).await.unwrap_or_else(|why| Err(unread(why)));
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.looking = false;

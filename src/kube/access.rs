@@ -8,7 +8,7 @@ use std::{
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 
 use super::KubeError;
-use crate::files::regular;
+use crate::files;
 
 /// No file with address or credentials is this large.
 pub(super) const LIMIT: u64 = 16 << 20;
@@ -45,7 +45,7 @@ impl KubeAccess {
     pub(super) fn check_file(&self) -> Result<(), KubeError> {
         match self {
             Self::Kubeconfig { path: Some(path), .. } => {
-                let read = regular::read(path, LIMIT).map(drop);
+                let read = files::read(path, LIMIT).map(drop);
                 read.map_err(|error| KubeError::Access {
                     from: self.to_string(),
                     cause: format!("cannot be read: {error}"),
@@ -123,7 +123,7 @@ pub(super) fn inline(config: &mut Config) -> Result<(), KubeError> {
         from: format!("the token file {path}"),
         cause: format!("cannot be read: {why}"),
     };
-    let token = regular::read(Path::new(&path), LIMIT).map_err(|error| cannot(&error))?;
+    let token = files::read(Path::new(&path), LIMIT).map_err(|error| cannot(&error))?;
     let token = String::from_utf8(token).map_err(|_| cannot(&"it is no text"))?;
     user.token = Some(token.trim().to_owned().into());
     Ok(())

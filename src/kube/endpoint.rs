@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 use super::{KubeAccess, KubeError, access::LIMIT};
-use crate::files::regular;
+use crate::files;
 
 /// Address of an apiserver, and the authorities that vouch for it, without credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl KubeAccess {
             return Err(KubeError::Access { from: self.to_string(), cause });
         }
         let of_file = |path: PathBuf| {
-            let read = regular::read(&path, LIMIT).map(|text| String::from_utf8_lossy(&text).into_owned());
+            let read = files::read(&path, LIMIT).map(|text| String::from_utf8_lossy(&text).into_owned());
             read.map_err(|error| KubeError::Access {
                 from: path.display().to_string(),
                 cause: format!("cannot be read: {error}"),

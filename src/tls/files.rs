@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{Oldest, TlsError};
-use crate::files::regular;
+use crate::files;
 
 /// No certificate, key or bundle of authorities is this large.
 const LIMIT: u64 = 16 << 20;
@@ -62,6 +62,6 @@ impl ServerFiles {
 /// # Errors
 /// `Unreadable`.
 pub fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
-    regular::read(path, LIMIT)
+    files::read(path, LIMIT)
         .map_err(|cause| TlsError::Unreadable { path: path.display().to_string(), cause: cause.to_string() })
 }
