@@ -19,3 +19,4 @@ pub mod files;
 pub mod memory;
 pub mod offload;
 pub mod text;
+pub mod throttle;

@@ -1,10 +1,6 @@
 //! Walk: the children of a run, one by one.
 
-use std::{
-    collections::HashMap,
-    hash::BuildHasher,
-    sync::Arc,
-};
+use std::{collections::HashMap, hash::BuildHasher, sync::Arc};
 
 use gatepost_json::{Cursor, JsonReadError, JsonText};
 

@@ -227,7 +227,7 @@ impl NestingObserver for Draft {
 
 #[cfg(test)]
 mod tests {
-    
+
     use super::*;
 
     #[test]

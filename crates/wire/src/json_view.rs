@@ -10,7 +10,7 @@ use bytestring::ByteString;
 
 pub use super::inbound::ViewError;
 use super::{
-    json::{Cursor, JsonReadError, JsonText, EndsRecorder},
+    json::{Cursor, EndsRecorder, JsonReadError, JsonText},
     seen::Seen,
     user::{self, once},
 };
