@@ -1,9 +1,17 @@
-//! Wanted: the configurations to take over, as `serve --adopt` selects them.
+//! Which configurations to take over: as `serve --adopt` selects them, and as commands request it.
 
-use super::WebhookStanding;
-use crate::model::{Labels, Selector, selector::Requirement};
+use std::collections::BTreeSet;
 
-/// Configurations to take over where no command applies to them.
+use gatepost_api::{Labels, Selector, selector::Requirement};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::{Reason, WebhookKey, WebhookStanding, lease::to_json};
+
+/// Annotation of the leader's lease with the requests made by commands.
+pub(crate) const REQUESTS_ANNOTATION: &str = "gatepost.dev/wishes";
+
+/// Configurations to take over unless a command says otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AdoptionScope {
     /// Only configurations that `gatepost adopt` names.
@@ -37,6 +45,66 @@ impl AdoptionScope {
             "all" => Ok(Self::All),
             _ => parse_selector(text).map(Self::Labelled),
         }
+    }
+}
+
+/// Requests made by `gatepost adopt` and `gatepost release`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AdoptionRequests {
+    /// Configurations to be taken: `NAME`, or `validating/NAME`.
+    pub adopt: BTreeSet<String>,
+    /// Everything is to be taken.
+    pub adopt_all: bool,
+    /// Configurations to be given back; stronger than a request or selector for all.
+    pub release: BTreeSet<String>,
+    /// Everything is to be given back.
+    pub release_all: bool,
+}
+
+impl AdoptionRequests {
+    /// Is that webhook to be taken?
+    ///
+    /// # Errors
+    /// The [`Reason`] to leave it to the apiserver.
+    pub fn judge(&self, standing: &WebhookStanding, scope: &AdoptionScope) -> Result<(), Reason> {
+        let WebhookKey { hook_type, configuration, .. } = &standing.key;
+        let full = format!("{}/{configuration}", WebhookKey::word(*hook_type));
+        let names = |names: &BTreeSet<String>| names.contains(configuration) || names.contains(&full);
+        if names(&self.adopt) {
+            return Ok(());
+        }
+        if self.release_all || names(&self.release) {
+            return Err(Reason::Released);
+        }
+        if self.adopt_all || scope.matches(standing) { Ok(()) } else { Err(Reason::NotWanted) }
+    }
+
+    /// Requests that these configurations be taken.
+    pub fn adopt(&mut self, names: &[String], all: bool) {
+        if all {
+            *self = Self { adopt_all: true, ..Self::default() };
+        }
+        for name in names {
+            self.release.remove(name);
+            self.adopt.insert(name.clone());
+        }
+    }
+
+    /// Requests that these configurations be given back.
+    pub fn release(&mut self, names: &[String], all: bool) {
+        if all {
+            *self = Self { release_all: true, ..Self::default() };
+        }
+        for name in names {
+            self.adopt.remove(name);
+            self.release.insert(name.clone());
+        }
+    }
+
+    /// Merge patch of the leader's lease that stores these requests.
+    pub fn patch(&self) -> Value {
+        json!({"metadata": {"annotations": {REQUESTS_ANNOTATION: to_json(self)}}})
     }
 }
 
@@ -119,5 +187,26 @@ mod tests {
             (AdoptionScope::parse("all"), AdoptionScope::parse("named")),
             (Ok(AdoptionScope::All), Ok(AdoptionScope::Named))
         );
+    }
+
+    #[test]
+    fn what_is_named_counts_more_than_what_is_said_of_all() {
+        let object = json!({"metadata": {"name": "c", "labels": {"team": "x"}}, "webhooks": [{"name": "w"}]});
+        let standing = standings(HookType::Validating, &object).remove(0);
+        let judge = |wishes: &Wishes, wanted: &AdoptionScope| wishes.judge(&standing, wanted);
+        let mut wishes = Wishes::default();
+        assert_eq!(judge(&wishes, &AdoptionScope::Named), Err(Reason::NotWanted));
+        assert_eq!(judge(&wishes, &AdoptionScope::All), Ok(()));
+        wishes.releasing(&["validating/c".to_owned()], false);
+        assert_eq!(judge(&wishes, &AdoptionScope::All), Err(Reason::Released));
+        wishes.adopting(&["validating/c".to_owned()], false);
+        assert_eq!(judge(&wishes, &AdoptionScope::Named), Ok(()));
+        wishes.releasing(&[], true);
+        assert_eq!(judge(&wishes, &AdoptionScope::All), Err(Reason::Released));
+        wishes.adopting(&["c".to_owned()], false);
+        assert_eq!(judge(&wishes, &AdoptionScope::Named), Ok(()), "one by one");
+        wishes.releasing(&[], true);
+        wishes.adopting(&[], true);
+        assert_eq!(judge(&wishes, &AdoptionScope::Named), Ok(()));
     }
 }

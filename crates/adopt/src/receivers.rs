@@ -1,5 +1,5 @@
-//! Receivers: where the reviews arrive that our registrations have apiservers send, and whether a replica that takes
-//! part is there. A Gatepost without `--adopt` has no lease, and calls nothing that is taken over.
+//! Receivers of the reviews that our registrations make apiservers send, and whether each is a replica that takes part. A
+//! Gatepost without `--adopt` has no lease, and does not call webhooks that are taken over.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,36 +8,36 @@ use std::{
 
 use serde_json::Value;
 
-use super::Lease;
+use crate::{Lease, LeaseObserver};
 
-/// Time for which an endpoint may have no replica that takes part: a Pod that starts has its lease before it is ready,
-/// and one that ends keeps it until it answers nothing any more.
-const ENDPOINT_PATIENCE: Duration = Duration::from_secs(6);
-/// Time for which there may be fewer replicas than apiservers: one that is started anew has no lease in between, and
-/// nothing receives reviews there. Longer than [`IDENTITY_ENDED`]: where a machine is stopped, its replica goes first.
-const APISERVER_PATIENCE: Duration = Duration::from_secs(40);
-/// Time without a renewal of its identity lease after which an apiserver counts as dead; it renews it every ten seconds.
-const IDENTITY_ENDED: Duration = Duration::from_secs(30);
-/// Receivers that a reason names.
-const NAMED: usize = 3;
+/// Time for which an endpoint may lack a lease: a starting Pod has its lease before it is ready, and a terminating one
+/// keeps it until it no longer answers.
+const ENDPOINT_GRACE_PERIOD: Duration = Duration::from_secs(6);
+/// Time for which there may be fewer replicas than apiservers: a restarting replica has no lease, and receives no reviews.
+/// This is longer than [`IDENTITY_TIMEOUT`] because the replica on a machine that is shut down goes first.
+const APISERVER_GRACE_PERIOD: Duration = Duration::from_secs(40);
+/// Time without a renewal of its identity lease after which an apiserver counts as dead. It renews it every ten seconds.
+const IDENTITY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum number of Pods that a reason names.
+const MAX_NAMED_PODS: usize = 3;
 
-/// Way by which a registration leads to us.
+/// Route by which an entry of a registration leads to us.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Way {
-    /// Through a Service: to any of its endpoints.
+pub enum Route {
+    /// A Service: any of its endpoints may receive the review.
     Service {
-        /// Its namespace.
+        /// Namespace of the Service.
         namespace: String,
-        /// Its name.
+        /// Name of the Service.
         name: String,
     },
-    /// By a loopback address: to a replica beside each apiserver.
+    /// A loopback address: the replica beside each apiserver.
     Loopback,
-    /// By another address, and nobody knows who listens there.
-    Elsewhere,
+    /// Any other URL; its receivers are unknown.
+    OtherUrl,
 }
 
-impl Way {
+impl Route {
     /// Reads the `clientConfig` of an entry.
     pub fn of(client_config: &Value) -> Self {
         let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -48,40 +48,40 @@ impl Way {
         let url = client_config["url"].as_str().unwrap_or_default();
         let authority = url.split_once("://").map_or(url, |(_, rest)| rest);
         let is_loopback = ["localhost", "127.", "[::1]"].iter().any(|host| authority.starts_with(host));
-        if is_loopback { Self::Loopback } else { Self::Elsewhere }
+        if is_loopback { Self::Loopback } else { Self::OtherUrl }
     }
 }
 
-/// Receivers by one way, as they were read last.
+/// Receivers by one route, as they were read last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Receivers {
-    /// Endpoints of this Service that may be called, each with the name of its Pod where it has one.
+    /// Endpoints of this Service that may be called, each with the name of its Pod if it has one.
     Endpoints {
         /// `NAMESPACE/NAME`.
         service: String,
         /// Names of Pods.
         pods: Vec<Option<String>>,
     },
-    /// This many apiservers, each of which calls the replica beside it; none where they have no identity leases.
+    /// Number of live apiservers, each of which calls the replica beside it; 0 if they have no identity leases.
     Apiservers(usize),
-    /// They cannot be read, for this reason.
+    /// The receivers cannot be read, for this reason.
     Unreadable(String),
 }
 
 impl Receivers {
-    /// Receivers at which no replica takes part, for people, and the time for which that may be so. `live` are the names of
-    /// the replicas that are alive, `known` those of all that have a lease.
+    /// Describes receivers that are no replica with `--adopt`, and says for how long that is tolerated. `live` are the names
+    /// of the live replicas, `known` those of all that have a lease.
     fn missing(&self, live: &BTreeSet<&str>, known: &BTreeSet<&str>) -> Option<(String, Duration)> {
         match self {
             Self::Endpoints { service, pods } => {
                 let named: BTreeSet<_> = pods.iter().flatten().map(String::as_str).collect();
                 let unknown: Vec<_> = named.iter().copied().filter(|pod| !known.contains(pod)).collect();
                 if !unknown.is_empty() {
-                    let more = if unknown.len() > NAMED { " and more" } else { "" };
-                    let names = unknown.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+                    let more = if unknown.len() > MAX_NAMED_PODS { " and more" } else { "" };
+                    let names = unknown.iter().take(MAX_NAMED_PODS).copied().collect::<Vec<_>>().join(", ");
                     return Some((
                         format!("{names}{more} behind the Service {service} has no lease of --adopt"),
-                        ENDPOINT_PATIENCE,
+                        ENDPOINT_GRACE_PERIOD,
                     ));
                 }
                 let nameless = pods.iter().filter(|pod| pod.is_none()).count();
@@ -91,29 +91,29 @@ impl Receivers {
                         "endpoints of the Service {service} without a Pod: {nameless}; other live replicas with --adopt: \
                          {others}"
                     );
-                    (what, APISERVER_PATIENCE)
+                    (what, APISERVER_GRACE_PERIOD)
                 })
             }
             Self::Apiservers(count) => {
                 let replicas = live.len();
                 (*count > replicas).then(|| {
                     let what = format!("live apiservers: {count}; live replicas with --adopt beside them: {replicas}");
-                    (what, APISERVER_PATIENCE)
+                    (what, APISERVER_GRACE_PERIOD)
                 })
             }
-            Self::Unreadable(why) => Some((why.clone(), APISERVER_PATIENCE)),
+            Self::Unreadable(why) => Some((why.clone(), APISERVER_GRACE_PERIOD)),
         }
     }
 }
 
-/// The first time since which receivers have been missing.
+/// Time since which receivers have been missing.
 #[derive(Debug, Default)]
-pub(super) struct Missing(Option<Duration>);
+pub(crate) struct MissingReceivers(Option<Duration>);
 
-impl Missing {
-    /// Reason to take nothing at `now`, and whether that has been so for too long for webhooks that are taken. `live` says
-    /// which leases are those of live replicas.
-    pub(super) fn step(
+impl MissingReceivers {
+    /// Reason to take no webhook at `now`, and whether that has lasted so long that taken webhooks are given back. `live`
+    /// tells whether the replica of a lease is alive.
+    pub(crate) fn step(
         &mut self,
         now: Duration,
         receivers: &[Receivers],
@@ -124,32 +124,24 @@ impl Missing {
         let known: BTreeSet<_> = replicas().map(Lease::replica).collect();
         let live: BTreeSet<_> = replicas().filter(|lease| live(lease)).map(Lease::replica).collect();
         let missing = receivers.iter().find_map(|receivers| receivers.missing(&live, &known));
-        let Some((what, patience)) = missing else {
+        let Some((what, tolerated)) = missing else {
             self.0 = None;
             return None;
         };
         let since = *self.0.get_or_insert(now);
-        Some((what, now.saturating_sub(since) >= patience))
+        Some((what, now.saturating_sub(since) >= tolerated))
     }
 }
 
-/// Identity leases of apiservers: the last renewal of each, and when that was first read. Our clock alone counts.
+/// Identity leases of apiservers, as this replica observes them.
 #[derive(Debug, Default)]
-pub struct ApiserverIdentities(BTreeMap<String, (String, Duration)>);
+pub struct ApiserverIdentities(LeaseObserver);
 
 impl ApiserverIdentities {
-    /// Number of apiservers that are alive by a read at `now` of these leases, by name and renewal.
-    pub fn alive(&mut self, now: Duration, leases: &[(String, String)]) -> usize {
-        self.0.retain(|name, _| leases.iter().any(|(known, _)| known == name));
-        let mut alive = 0;
-        for (name, renewed) in leases {
-            let known = self.0.entry(name.clone()).or_insert_with(|| (renewed.clone(), now));
-            if known.0 != *renewed {
-                *known = (renewed.clone(), now);
-            }
-            alive += usize::from(now.saturating_sub(known.1) < IDENTITY_ENDED);
-        }
-        alive
+    /// Number of apiservers that are alive, given these leases, by name and renewal, read at `now`.
+    pub fn alive(&mut self, now: Duration, leases: BTreeMap<String, String>) -> usize {
+        self.0.observe_states(now, leases);
+        self.0.names().filter(|name| self.0.since_change(now, name) < IDENTITY_TIMEOUT).count()
     }
 }
 
@@ -158,7 +150,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::adopt::replica_lease;
+    use crate::replica_lease;
 
     fn leases(names: &[&str]) -> Vec<Lease> {
         let lease = |name: &&str| Lease::of(&replica_lease(&format!("{name}/1"), "t", None)).unwrap();
@@ -166,7 +158,7 @@ mod tests {
     }
 
     /// Steps of one second with these receivers and replicas, of which those named `dead…` are not alive.
-    fn step(missing: &mut Missing, second: u64, receivers: &Receivers, names: &[&str]) -> Option<bool> {
+    fn step(missing: &mut MissingReceivers, second: u64, receivers: &Receivers, names: &[&str]) -> Option<bool> {
         let live = |lease: &Lease| !lease.replica().starts_with("dead");
         let step = missing.step(Duration::from_secs(second), std::slice::from_ref(receivers), &leases(names), live);
         step.map(|(what, overdue)| {
@@ -176,26 +168,26 @@ mod tests {
     }
 
     #[test]
-    fn ways_are_told_by_where_they_lead() {
+    fn route_of_client_config_is_service_loopback_or_other_url() {
         let service = json!({"service": {"namespace": "gatepost", "name": "g", "path": "/validate"}});
-        assert_eq!(Way::of(&service), Way::Service { namespace: "gatepost".to_owned(), name: "g".to_owned() });
-        for (url, way) in [
-            ("https://127.0.0.1:9440/validate", Way::Loopback),
-            ("https://localhost:9440/validate", Way::Loopback),
-            ("https://[::1]:9440/validate", Way::Loopback),
-            ("https://gatepost.example.com/validate", Way::Elsewhere),
+        assert_eq!(Route::of(&service), Route::Service { namespace: "gatepost".to_owned(), name: "g".to_owned() });
+        for (url, route) in [
+            ("https://127.0.0.1:9440/validate", Route::Loopback),
+            ("https://localhost:9440/validate", Route::Loopback),
+            ("https://[::1]:9440/validate", Route::Loopback),
+            ("https://gatepost.example.com/validate", Route::OtherUrl),
         ] {
-            assert_eq!(Way::of(&json!({ "url": url })), way, "{url}");
+            assert_eq!(Route::of(&json!({ "url": url })), route, "{url}");
         }
     }
 
     #[test]
-    fn a_pod_without_a_lease_behind_the_service_keeps_everything_from_being_taken() {
+    fn pod_without_lease_behind_the_service_is_a_missing_receiver() {
         let pods = |names: &[&str]| Receivers::Endpoints {
             service: "gatepost/gatepost".to_owned(),
             pods: names.iter().map(|name| Some((*name).to_owned())).collect(),
         };
-        let mut missing = Missing::default();
+        let mut missing = MissingReceivers::default();
         assert_eq!(step(&mut missing, 0, &pods(&["new"]), &["new"]), None);
         assert_eq!(
             step(&mut missing, 1, &pods(&["new", "old-1", "old-2"]), &["new"]),
@@ -214,17 +206,17 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_without_a_pod_are_counted() {
+    fn endpoints_without_pod_need_as_many_other_replicas() {
         let nameless = |count| Receivers::Endpoints { service: "g/g".to_owned(), pods: vec![None; count] };
-        let mut missing = Missing::default();
+        let mut missing = MissingReceivers::default();
         assert_eq!(step(&mut missing, 0, &nameless(2), &["a", "b"]), None);
         assert_eq!(step(&mut missing, 1, &nameless(3), &["a", "b"]), Some(false));
         assert_eq!(step(&mut missing, 41, &nameless(3), &["a", "b", "dead"]), Some(true));
     }
 
     #[test]
-    fn each_apiserver_has_a_replica_beside_it() {
-        let (mut missing, three) = (Missing::default(), Receivers::Apiservers(3));
+    fn apiservers_need_as_many_live_replicas() {
+        let (mut missing, three) = (MissingReceivers::default(), Receivers::Apiservers(3));
         assert_eq!(step(&mut missing, 0, &three, &["a"]), Some(false), "the others have no --adopt yet");
         assert_eq!(step(&mut missing, 1, &three, &["a", "b", "c"]), None);
         // A restart: its lease is gone for as long as it takes.
@@ -238,11 +230,11 @@ mod tests {
     }
 
     #[test]
-    fn apiservers_that_do_not_renew_their_identity_are_dead() {
+    fn apiserver_without_renewal_of_its_identity_lease_is_dead() {
         let mut identities = ApiserverIdentities::default();
         let mut alive = |second, leases: &[(&str, &str)]| {
-            let leases: Vec<_> = leases.iter().map(|(name, at)| ((*name).to_owned(), (*at).to_owned())).collect();
-            identities.alive(Duration::from_secs(second), &leases)
+            let leases = leases.iter().map(|(name, at)| ((*name).to_owned(), (*at).to_owned())).collect();
+            identities.alive(Duration::from_secs(second), leases)
         };
         assert_eq!(alive(0, &[("a", "1"), ("b", "1")]), 2);
         assert_eq!(alive(29, &[("a", "2"), ("b", "1")]), 2);

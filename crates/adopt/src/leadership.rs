@@ -1,37 +1,36 @@
-//! Lead: the leader's writes, planned from one read.
+//! Leadership: what the leader announces and writes, planned from one read.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 
-use super::{
-    Announcement, Claims, Decision, Facts, Guard, KeptFights, LEADS, Leader, Lease, Reason, Registered, SeenWebhook,
-    WebhookKey,
-    guards::Guards,
-    heard::Heard,
-    receivers::{Missing, Receivers},
+use gatepost_api::HookType;
+
+use crate::{
+    Announcement, Claims, Decision, Facts, FightRecord, FinalizerChange, LEADER_LEASE_DURATION, Leader, Lease,
+    LeaseObserver, OwnRegistration, Reason, Receivers, SeenWebhook, WebhookKey, receivers::MissingReceivers,
+    registrations::Finalizers,
 };
-use crate::model::HookType;
 
 /// Time without a renewal of its lease after which a replica counts as dead.
-pub(super) const ENDED: Duration = Duration::from_secs(30);
-/// Time without a renewal of its lease after which a replica counts as stalled: nothing new is announced until it
-/// renews the lease or counts as dead.
-const STALLED: Duration = Duration::from_secs(9);
+pub(crate) const REPLICA_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time without a renewal of its lease after which a replica counts as stalled: nothing new is announced until it renews
+/// the lease or counts as dead.
+const STALL_TIMEOUT: Duration = Duration::from_secs(9);
 /// Time without a renewal after which a replica's lease is deleted.
-const FORGOTTEN: Duration = Duration::from_secs(900);
+const LEASE_DELETION_AGE: Duration = Duration::from_secs(900);
 
 /// State that a replica keeps in order to lead.
 #[derive(Debug, Default)]
-pub struct Lead {
-    heard: Heard,
+pub struct Leadership {
+    leases: LeaseObserver,
     leader: Leader,
-    guards: Guards,
-    missing: Missing,
+    finalizers: Finalizers,
+    missing: MissingReceivers,
     /// First epoch from which each announced webhook has been announced without a break, by its id.
-    since: BTreeMap<String, u64>,
-    /// The holder of the leader's lease that let it run out, and when we have taken that.
+    announced_since: BTreeMap<String, u64>,
+    /// Holder whose leader's lease expired, and when we took the lease over.
     ousted: Option<(String, Duration)>,
 }
 
@@ -40,43 +39,43 @@ pub struct Lead {
 pub struct Turn<'a> {
     /// Start of the read, as time since the source was opened.
     pub now: Duration,
-    /// The leases that it found.
+    /// Leases that were read.
     pub leases: &'a [Lease],
-    /// The webhooks.
+    /// Webhooks that were read.
     pub seen: &'a [SeenWebhook],
-    /// The registrations of ours.
-    pub registered: &'a [Registered],
+    /// Our registrations.
+    pub registrations: &'a [OwnRegistration],
     /// Everything that receives reviews by our registrations.
     pub receivers: &'a [Receivers],
-    /// The apiserver's version, where it knows no match conditions.
+    /// Version of the apiserver, if it does not support match conditions.
     pub unsupported: Option<&'a str>,
-    /// True where we held the leader's lease when it was read.
+    /// This replica held the leader's lease when it was read.
     pub held: bool,
 }
 
 /// Output of one turn of the leader.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// To be announced, before anything else is written.
+    /// Announcement to write before anything else.
     pub announcement: Announcement,
     /// Decision on each webhook.
     pub decisions: Vec<(WebhookKey, Decision)>,
     /// Finalizers to add to our registrations, or to remove.
-    pub guards: Vec<Guard>,
-    /// Webhooks that are not written for a while, as the apiserver has refused that.
-    pub rests: BTreeSet<WebhookKey>,
-    /// Fights with owners, for the next leader.
-    pub fights: BTreeMap<String, KeptFights>,
+    pub finalizers: Vec<FinalizerChange>,
+    /// Webhooks that are not written for a while because the apiserver has rejected a write.
+    pub paused: BTreeSet<WebhookKey>,
+    /// Record of fights with owners, for the next leader.
+    pub fights: BTreeMap<String, FightRecord>,
 }
 
-/// One configuration to be written: exactly these of its webhooks carry our condition afterwards.
+/// One configuration to write: exactly these of its webhooks carry our condition afterwards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// Its kind.
+    /// Kind of the configuration.
     pub hook_type: HookType,
-    /// Its name.
+    /// Name of the configuration.
     pub configuration: String,
-    /// Its uid and its resourceVersion as they were read.
+    /// uid and resourceVersion as they were read.
     pub read: (String, String),
     /// Webhooks that carry the condition afterwards, each with its expression.
     pub carry: Vec<(String, String)>,
@@ -92,64 +91,67 @@ pub struct Write {
     pub outdated: Vec<WebhookKey>,
 }
 
-impl Lead {
-    /// Records a read that began at `now`, on every replica.
-    pub fn hear(&mut self, now: Duration, leases: &[Lease]) {
-        self.heard.hear(now, leases);
+impl Leadership {
+    /// Records the leases of a read that began at `now`. Every replica does this, whether it leads or not.
+    pub fn observe(&mut self, now: Duration, leases: &[Lease]) {
+        self.leases.observe(now, leases);
     }
 
-    /// May the replica that holds leases by this name lead?
+    /// May the replica with this holder identity lead?
     pub fn may_lead(&self, now: Duration, leader: &Lease, holder: &str) -> bool {
-        leader.holder == holder || leader.holder.is_empty() || self.heard.silence(now, leader) >= LEADS
+        leader.holder == holder
+            || leader.holder.is_empty()
+            || self.leases.since_renewal(now, leader) >= LEADER_LEASE_DURATION
     }
 
-    /// Plan of one turn.
+    /// Plans one turn.
     pub fn plan(&mut self, turn: Turn<'_>) -> Plan {
         let Turn { now, leases, seen, .. } = turn;
         let lease = leases.iter().find(|lease| lease.is_leader());
         let before = lease.map(Lease::announcement).unwrap_or_default();
         if !turn.held {
-            let kept = lease.map(Lease::fights).unwrap_or_default();
-            self.leader.begin(now, seen, &before, &kept);
-            self.since = before.ids.iter().map(|id| (id.clone(), before.epoch)).collect();
+            let fights = lease.map(Lease::fights).unwrap_or_default();
+            self.leader.begin(now, seen, &before, &fights);
+            self.announced_since = before.ids.iter().map(|id| (id.clone(), before.epoch)).collect();
             self.ousted = lease.filter(|lease| !lease.holder.is_empty()).map(|lease| (lease.holder.clone(), now));
         }
-        let silence = |lease: &Lease| self.heard.silence(now, lease);
-        let live: Vec<_> = leases.iter().filter(|lease| !lease.is_leader() && silence(lease) < ENDED).collect();
-        // A leader that has not renewed its lease every second will not say anything either, until it does.
+        let silence = |lease: &Lease| self.leases.since_renewal(now, lease);
+        let live: Vec<_> =
+            leases.iter().filter(|lease| !lease.is_leader() && silence(lease) < REPLICA_TIMEOUT).collect();
+        // A leader that has not renewed its lease every second does not publish claims either, until it does.
         let is_ousted = |lease: &Lease| {
             let ousted = self.ousted.as_ref().filter(|(holder, _)| *holder == lease.holder);
             ousted.is_some_and(|(_, at)| silence(lease) >= now.saturating_sub(*at))
         };
-        let is_stalled = |lease: &Lease| silence(lease) >= STALLED || is_ousted(lease);
-        let (stalled, quiet): (Vec<_>, Vec<_>) = live
+        let is_stalled = |lease: &Lease| silence(lease) >= STALL_TIMEOUT || is_ousted(lease);
+        let (stalled, stalled_claims): (Vec<_>, Vec<_>) = live
             .iter()
             .filter(|lease| is_stalled(lease))
             .map(|lease| (lease.replica().to_owned(), lease.claims()))
             .unzip();
         let claims: Vec<_> = live.iter().map(|lease| (lease.replica(), lease.claims())).collect();
-        // A replica that has read one announcement with this webhook follows the later ones as well.
-        let confirms = |id: &String, claims: &Claims| {
-            let since = self.since.get(id).copied().unwrap_or(before.epoch);
-            claims.ids.contains(id) && (since..=before.epoch).contains(&claims.epoch)
+        // A replica that has read one announcement with this webhook also follows the later ones.
+        let is_confirmed = |id: &String, claims: &Option<Claims>| {
+            let since = self.announced_since.get(id).copied().unwrap_or(before.epoch);
+            let confirms = |it: &Claims| it.ids.contains(id) && (since..=before.epoch).contains(&it.epoch);
+            claims.as_ref().is_some_and(confirms)
         };
-        let missing = self.missing.step(now, turn.receivers, leases, |lease| silence(lease) < ENDED);
+        let missing = self.missing.step(now, turn.receivers, leases, |lease| silence(lease) < REPLICA_TIMEOUT);
         let facts: Vec<_> = seen
             .iter()
             .map(|seen| {
                 let id = &seen.standing.id;
-                let named = |(name, _): &(&str, Option<Claims>)| (*name).to_owned();
+                let name = |(name, _): &(&str, Option<Claims>)| (*name).to_owned();
                 // A replica that is only starting has no claims yet, and serves nobody.
-                let is_silent = |claims: &Option<Claims>| claims.as_ref().is_some_and(|it| !it.ids.contains(id));
-                let silent = claims.iter().filter(|(_, claims)| is_silent(claims)).map(named);
-                let is_sure = |claims: &Option<Claims>| claims.as_ref().is_some_and(|it| confirms(id, it));
-                let unconfirmed = claims.iter().filter(|(_, claims)| !is_sure(claims)).map(named);
+                let lacks = |claims: &Option<Claims>| claims.as_ref().is_some_and(|it| !it.ids.contains(id));
+                let not_claiming = claims.iter().filter(|(_, claims)| lacks(claims)).map(name);
+                let unconfirmed = claims.iter().filter(|(_, claims)| !is_confirmed(id, claims)).map(name);
                 Facts {
                     seen,
                     announced: before.ids.contains(id),
-                    silent: silent.collect(),
+                    not_claiming: not_claiming.collect(),
                     stalled: &stalled,
-                    in_vain: quiet.iter().any(|claims| !is_sure(claims)),
+                    unconfirmed_by_stalled: stalled_claims.iter().any(|claims| !is_confirmed(id, claims)),
                     missing: missing.as_ref().map(|(what, overdue)| (what.as_str(), *overdue)),
                     // Without a live replica nothing is confirmed.
                     unconfirmed: match claims.is_empty() {
@@ -160,62 +162,52 @@ impl Lead {
             })
             .collect();
         let decisions = self.leader.turn(now, &facts, turn.unsupported);
-        let is_announced = |place: usize| decisions.get(place).is_some_and(|(_, it)| it.announces());
-        let ends = |place: usize| {
-            decisions.get(place).is_some_and(|(key, it)| !it.announces() && self.leader.lingers(key, now))
-        };
-        let announces = |place: usize| is_announced(place) || ends(place);
-        let of = |is: &dyn Fn(usize) -> bool| -> BTreeSet<String> {
-            let there = (0..).zip(seen).filter(|(place, _)| is(*place));
-            there.map(|(_, seen)| seen.standing.id.clone()).collect()
-        };
-        let (ids, ending) = (of(&is_announced), of(&ends));
-        // Any number may be written there by somebody who may write the lease; no claim counts under the one before it.
-        let epoch = before.epoch.wrapping_add(u64::from(ids != before.ids || ending != before.ending));
-        let guards = self.guards.step(now, turn.registered, seen, announces);
-        self.since.retain(|id, _| ids.contains(id));
-        for id in &ids {
-            self.since.entry(id.clone()).or_insert(epoch);
+        let (mut ids, mut ending) = (BTreeSet::new(), BTreeSet::new());
+        for (seen, (key, decision)) in seen.iter().zip(&decisions) {
+            if decision.announces() {
+                ids.insert(seen.standing.id.clone());
+            } else if self.leader.is_ending(key, now) {
+                ending.insert(seen.standing.id.clone());
+            }
         }
-        let rests = decisions.iter().map(|(key, _)| key).filter(|key| self.leader.rests(key, now)).cloned().collect();
-        let fights = self.leader.kept(now);
-        Plan { announcement: Announcement { epoch, ids, ending }, decisions, guards, rests, fights }
+        // Whoever may write the lease may write any number there. No claim counts under the epoch before it.
+        let epoch = before.epoch.wrapping_add(u64::from(ids != before.ids || ending != before.ending));
+        let needed = seen.iter().filter(|seen| {
+            let id = &seen.standing.id;
+            seen.standing.carries || ids.contains(id) || ending.contains(id)
+        });
+        let needed = needed.map(|seen| seen.standing.key.hook_type);
+        let finalizers = self.finalizers.step(now, turn.registrations, needed);
+        self.announced_since.retain(|id, _| ids.contains(id));
+        for id in &ids {
+            self.announced_since.entry(id.clone()).or_insert(epoch);
+        }
+        let keys = decisions.iter().map(|(key, _)| key);
+        let paused = keys.filter(|key| self.leader.is_paused(key, now)).cloned().collect();
+        let fights = self.leader.records(now);
+        Plan { announcement: Announcement { epoch, ids, ending }, decisions, finalizers, paused, fights }
     }
 
     /// Names of leases whose replicas ended long ago.
-    pub fn forgotten<'a>(&self, now: Duration, leases: &'a [Lease]) -> impl Iterator<Item = &'a str> {
-        let long_ago = move |lease: &&Lease| !lease.is_leader() && self.heard.silence(now, lease) >= FORGOTTEN;
+    pub fn abandoned<'a>(&self, now: Duration, leases: &'a [Lease]) -> impl Iterator<Item = &'a str> {
+        let long_ago =
+            move |lease: &&Lease| !lease.is_leader() && self.leases.since_renewal(now, lease) >= LEASE_DELETION_AGE;
         leases.iter().filter(long_ago).map(|lease| &*lease.name)
     }
 
-    /// Records that the apiserver rejects the condition of that webhook, or another write of ours to it.
-    pub fn refused(&mut self, key: &WebhookKey, what: String, now: Duration) {
-        self.leader.refused(key, what, now);
-    }
-
-    /// Records that the announcement that the turn at `turn` planned was written by `now`.
-    pub fn announced(&mut self, turn: Duration, now: Duration) {
-        self.leader.announced(turn, now);
-    }
-
-    /// Records that the apiserver has put the condition on that webhook, at `now`.
-    pub fn landed(&mut self, key: &WebhookKey, now: Duration) {
-        self.leader.landed(key, now);
-    }
-
-    /// Number of times that owners have dropped the condition.
-    pub const fn drops(&self) -> u64 {
-        self.leader.drops()
+    /// Decisions on each webhook, to be told of the outcome of writes.
+    pub const fn leader(&mut self) -> &mut Leader {
+        &mut self.leader
     }
 }
 
 impl Plan {
-    /// The configurations that are to be written, once the announcement has been.
+    /// Configurations to write once the announcement has been written.
     pub fn writes(&self, seen: &[SeenWebhook]) -> Vec<Write> {
         let read: BTreeMap<_, _> = seen.iter().map(|seen| (&seen.standing.key, &seen.standing)).collect();
         let mut writes = BTreeMap::<(HookType, &str), Write>::new();
-        // Configurations with a mark that has done its work.
-        let mut again = BTreeSet::new();
+        // Configurations with an annotation of ours that is no longer needed.
+        let mut marked = BTreeSet::new();
         for (key, decision) in &self.decisions {
             let Some(standing) = read.get(key) else { continue };
             let write = writes.entry((key.hook_type, key.configuration.as_str())).or_insert_with(|| Write {
@@ -229,18 +221,15 @@ impl Plan {
                 fenced: Vec::new(),
                 outdated: Vec::new(),
             });
-            again.extend(standing.marked.then_some((key.hook_type, key.configuration.as_str())));
+            marked.extend(standing.marked.then_some((key.hook_type, key.configuration.as_str())));
             match decision {
-                Decision::Keep => {
+                Decision::Keep | Decision::Take => {
                     write.carry.push((key.webhook.clone(), standing.condition.to_string()));
-                    // The apiserver is kept from more than it is to be kept from, or from less.
-                    if standing.outdated && !self.rests.contains(key) {
+                    if *decision == Decision::Take {
+                        write.taken.push(key.clone());
+                    } else if standing.outdated && !self.paused.contains(key) {
                         write.outdated.push(key.clone());
                     }
-                }
-                Decision::Take => {
-                    write.carry.push((key.webhook.clone(), standing.condition.to_string()));
-                    write.taken.push(key.clone());
                 }
                 Decision::GiveBack(reason) => {
                     write.given_back.push((key.clone(), reason.clone()));
@@ -252,12 +241,9 @@ impl Plan {
                 Decision::Announce | Decision::Leave(_) => {}
             }
         }
-        let due = |(of, write): &(_, Write)| {
-            !write.fenced.is_empty()
-                || !write.outdated.is_empty()
-                || again.contains(of)
-                || !write.taken.is_empty()
-                || !write.given_back.is_empty()
+        let due = |(configuration, write): &(_, Write)| {
+            let changes = [&write.fenced, &write.outdated, &write.taken].into_iter().any(|keys| !keys.is_empty());
+            changes || !write.given_back.is_empty() || marked.contains(configuration)
         };
         writes.into_iter().filter(due).map(|(_, write)| write).collect()
     }

@@ -1,21 +1,30 @@
-//! Patch: documents that add our condition to webhooks, and remove it.
+//! Documents to write: they add our condition to webhooks, and remove it.
 
 use std::collections::BTreeSet;
 
+use gatepost_api::HookType;
 use serde_json::{Value, json};
 
-use super::{CONDITION, FENCE, GIVEN_BACK, Unserved, WebhookKey, standing::our_condition, standings};
-use crate::model::HookType;
+use crate::{CONDITION, FENCE, GIVEN_BACK, UnservedWebhook, WebhookKey, standings, webhook::our_condition};
 
-/// The field manager of our conditions: it owns them, and nothing else.
+/// Field manager of our conditions. It owns nothing else.
 pub const MANAGER: &str = "gatepost-adopt";
+/// Finalizer of our own registration while something is taken over: Gatepost must receive the requests for webhooks that
+/// the apiserver does not call.
+pub const FINALIZER: &str = "gatepost.dev/adopt";
 
 /// A webhook, and the expression of our condition there.
 pub type Carrier<'a> = (&'a str, &'a str);
 
-/// Server-side apply document for one configuration: exactly these of its webhooks carry our condition. Because of the
-/// uid, and of the version where it is given, the write fails where the object was recreated or has changed.
-pub fn applied(hook_type: HookType, name: &str, uid: &str, version: Option<&str>, webhooks: &[Carrier<'_>]) -> Value {
+/// Server-side apply document for one configuration: exactly these of its webhooks carry our condition. The uid, and the
+/// version where given, make the write fail if the object was recreated or has changed.
+pub fn conditions_document(
+    hook_type: HookType,
+    name: &str,
+    uid: &str,
+    version: Option<&str>,
+    webhooks: &[Carrier<'_>],
+) -> Value {
     let condition = |expression: &str| json!({"name": CONDITION, "expression": expression});
     let entry = |(name, expression): &Carrier<'_>| json!({"name": name, "matchConditions": [condition(expression)]});
     let entries: Vec<_> = webhooks.iter().map(entry).collect();
@@ -32,26 +41,31 @@ pub fn applied(hook_type: HookType, name: &str, uid: &str, version: Option<&str>
     document
 }
 
-/// As [`applied`], with an annotation that changes the resourceVersion in any case: a write that is still in flight
-/// then fails.
-pub fn fenced(hook_type: HookType, name: &str, (uid, version): (&str, &str), webhooks: &[Carrier<'_>]) -> Value {
-    let mut document = applied(hook_type, name, uid, Some(version), webhooks);
+/// As [`conditions_document`], with an annotation that always changes the resourceVersion, so that a write still in flight
+/// fails.
+pub fn fence_document(
+    hook_type: HookType,
+    name: &str,
+    (uid, version): (&str, &str),
+    webhooks: &[Carrier<'_>],
+) -> Value {
+    let mut document = conditions_document(hook_type, name, uid, Some(version), webhooks);
     document["metadata"]["annotations"] = json!({ FENCE: version });
     document
 }
 
-/// As [`applied`], of the object as it was read, without our condition on that webhook, by a replica that starts and cannot
-/// call it: an annotation says so. `None` where the webhook does not carry the condition. Also says whether anybody else
-/// owns the condition, so that it stays there until it is [removed by force](forced_removal).
-pub fn given_back(object: &Value, unserved: &Unserved) -> Option<(Value, bool)> {
+/// As [`conditions_document`], for the object as it was read, without our condition on a webhook that a starting replica
+/// cannot call. An annotation records that. `None` if the webhook does not carry the condition. The flag is true if
+/// anybody else owns the condition, which then stays until it is [removed by force](forced_removal).
+pub fn give_back_document(object: &Value, unserved: &UnservedWebhook) -> Option<(Value, bool)> {
     let WebhookKey { hook_type, configuration, webhook } = &unserved.key;
     let standings = standings(*hook_type, object);
     let it = standings.iter().find(|standing| standing.carries && standing.key.webhook == *webhook)?;
     let others = standings.iter().filter(|standing| standing.carries && standing.key.webhook != *webhook);
     let others: Vec<_> = others.map(|it| (it.key.webhook.as_str(), it.condition.to_string())).collect();
     let carry: Vec<_> = others.iter().map(|(webhook, expression)| (*webhook, expression.as_str())).collect();
-    let mut document = applied(*hook_type, configuration, &it.uid, Some(&it.version), &carry);
-    // Of several, each is a write.
+    let mut document = conditions_document(*hook_type, configuration, &it.uid, Some(&it.version), &carry);
+    // One write gives back one webhook; the ids of earlier ones stay.
     let before = object["metadata"]["annotations"][GIVEN_BACK].as_str().unwrap_or_default();
     let ids: BTreeSet<_> = before.split_whitespace().chain([&*it.id]).collect();
     let ids: Vec<_> = ids.into_iter().collect();
@@ -59,31 +73,25 @@ pub fn given_back(object: &Value, unserved: &Unserved) -> Option<(Value, bool)> 
     Some((document, !it.by_us))
 }
 
-/// Finalizer of our registration while something is taken over: Gatepost has to receive the requests for webhooks that
-/// the apiserver does not call.
-pub const GUARD: &str = "gatepost.dev/adopt";
-
-/// Server-side apply document for our own registration: with our finalizer (`on`), so that it is not removed before
-/// everything is given back, or without it.
-pub fn guard(hook_type: HookType, name: &str, (uid, version): (&str, &str), on: bool) -> Value {
-    let mut document = applied(hook_type, name, uid, Some(version), &[]);
+/// Server-side apply document for our own registration, with our finalizer (`on`) or without it.
+pub fn finalizer_document(hook_type: HookType, name: &str, (uid, version): (&str, &str), on: bool) -> Value {
+    let mut document = conditions_document(hook_type, name, uid, Some(version), &[]);
     if on {
-        document["metadata"]["finalizers"] = json!([GUARD]);
+        document["metadata"]["finalizers"] = json!([FINALIZER]);
     }
     document
 }
 
-/// A JSON patch that takes our condition off these webhooks of the object, whoever has put it there; `None` where none
-/// carries it.
+/// JSON patch that removes our condition from these webhooks of the object, whoever owns it; `None` if none carries it.
 pub fn forced_removal(object: &Value, webhooks: &[&str]) -> Option<Value> {
     let mut operations = Vec::new();
-    for (place, entry) in object["webhooks"].as_array().into_iter().flatten().enumerate() {
+    for (index, entry) in object["webhooks"].as_array().into_iter().flatten().enumerate() {
         let Some(name) = entry["name"].as_str().filter(|name| webhooks.contains(name)) else { continue };
         let conditions = entry["matchConditions"].as_array().map_or(&[][..], Vec::as_slice);
         let Some(at) = conditions.iter().position(|one| our_condition(one).is_some()) else { continue };
-        let at_webhook = format!("/webhooks/{place}");
-        operations.push(json!({"op": "test", "path": format!("{at_webhook}/name"), "value": name}));
-        let path = format!("{at_webhook}/matchConditions/{at}");
+        let webhook = format!("/webhooks/{index}");
+        operations.push(json!({"op": "test", "path": format!("{webhook}/name"), "value": name}));
+        let path = format!("{webhook}/matchConditions/{at}");
         operations.push(json!({"op": "test", "path": format!("{path}/name"), "value": CONDITION}));
         operations.push(json!({"op": "remove", "path": path}));
     }

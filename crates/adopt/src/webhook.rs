@@ -1,98 +1,159 @@
-//! Standing: one webhook as it stands in its cluster, with our condition taken off.
+//! One webhook of the cluster: its name, its entry without our condition, and whether Gatepost can call it.
 
+use std::{fmt, time::Duration};
+
+use gatepost_api::{HookType, ServedCondition, exempt::exempt_resources, registration::SERVED};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
-use super::{MANAGER, WebhookKey};
-use crate::{
-    model::{HookType, ServedCondition, registration::SERVED},
-    snapshot::exempt_resources,
-};
+use crate::{MANAGER, Reason};
 
 /// Name of the match condition that keeps the apiserver from calling a webhook.
 pub const CONDITION: &str = SERVED.0;
-/// Its expression, but for a webhook about which the apiserver is to go on calling it for some requests: where its rules
-/// match resources about which Gatepost asks no hook, or where Gatepost's registration leaves namespaces out.
+/// Its usual expression. It differs where the apiserver must go on calling the webhook for some requests: where its
+/// rules match resources for which Gatepost calls no hooks, or where Gatepost's registration excludes namespaces.
 pub const EXPRESSION: &str = SERVED.1;
-/// The most match conditions that an apiserver lets a webhook have.
-pub const MOST_CONDITIONS: usize = 64;
+/// Number of match conditions that an apiserver accepts in one webhook.
+pub const MAX_CONDITIONS: usize = 64;
 
-/// Annotation of a configuration that was written only in order to change its resourceVersion.
+/// Annotation of a configuration that was written only to change its resourceVersion.
 pub const FENCE: &str = "gatepost.dev/fence";
-/// Annotation of a configuration some of whose webhooks were given back by a replica that started: their
-/// [ids](WebhookKey::id). The replica that writes takes no such webhook for one that its owner has dropped the condition
-/// from, and removes the annotation.
+/// Annotation of a configuration with the [ids](WebhookKey::id) of webhooks that a starting replica gave back. The leader
+/// does not count these as dropped by their owner, and removes the annotation.
 pub const GIVEN_BACK: &str = "gatepost.dev/given-back";
 
-/// One webhook as it stands in its cluster.
+/// Name of one webhook: unique in its configuration, as configurations are in their kind.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WebhookKey {
+    /// Kind of its configuration.
+    pub hook_type: HookType,
+    /// Name of its configuration.
+    pub configuration: String,
+    /// Name of the webhook.
+    pub webhook: String,
+}
+
+impl WebhookKey {
+    /// Short digest of the name, for lists that have to be small.
+    pub fn id(&self) -> String {
+        short_digest(&self.to_string())
+    }
+
+    /// Plural of the API resource of configurations of that type.
+    pub const fn resource(hook_type: HookType) -> &'static str {
+        match hook_type {
+            HookType::Validating => "validatingwebhookconfigurations",
+            HookType::Mutating => "mutatingwebhookconfigurations",
+        }
+    }
+
+    /// Kind of configurations of that type.
+    pub const fn kind(hook_type: HookType) -> &'static str {
+        match hook_type {
+            HookType::Validating => "ValidatingWebhookConfiguration",
+            HookType::Mutating => "MutatingWebhookConfiguration",
+        }
+    }
+
+    /// API path of the configuration.
+    pub fn path(&self) -> String {
+        configuration_path(self.hook_type, &self.configuration)
+    }
+
+    /// Short name of a type, as `validating`.
+    pub const fn word(hook_type: HookType) -> &'static str {
+        match hook_type {
+            HookType::Validating => "validating",
+            HookType::Mutating => "mutating",
+        }
+    }
+}
+
+impl fmt::Display for WebhookKey {
+    /// `validating/CONFIGURATION/WEBHOOK`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", Self::word(self.hook_type), self.configuration, self.webhook)
+    }
+}
+
+/// API path of the webhook configuration of that name.
+pub fn configuration_path(hook_type: HookType, name: &str) -> String {
+    format!("/apis/admissionregistration.k8s.io/v1/{}/{name}", WebhookKey::resource(hook_type))
+}
+
+/// The first 8 bytes of a SHA-256, in hex.
+pub(super) fn short_digest(text: &str) -> String {
+    Sha256::digest(text).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// One webhook as it was read from the cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WebhookStanding {
-    /// Its name.
+    /// Name of the webhook.
     pub key: WebhookKey,
-    /// The [id](WebhookKey::id) of that.
+    /// [Id](WebhookKey::id) of that name.
     pub id: String,
-    /// The uid of its configuration.
+    /// uid of its configuration.
     pub uid: String,
-    /// The resourceVersion of its configuration.
+    /// resourceVersion of its configuration.
     pub version: String,
-    /// The configuration's labels.
+    /// Labels of its configuration.
     pub labels: Vec<(String, String)>,
     /// It carries our condition: the apiserver does not call it.
     pub carries: bool,
-    /// Our condition as it stands there.
+    /// Our condition as it was read.
     pub carried: Option<ServedCondition>,
-    /// Our condition as it is to be there.
+    /// Our condition as it should be.
     pub condition: ServedCondition,
-    /// True where our condition has another expression there, as of rules that have changed.
+    /// It carries our condition with another expression, for example because its rules have changed.
     pub outdated: bool,
-    /// Our field manager owns that condition, and nobody else does, as far as the apiserver says who owns what.
+    /// Only our field manager owns the condition, according to `managedFields`.
     pub by_us: bool,
-    /// Its configuration has our [`FENCE`], or [`GIVEN_BACK`], which is to be removed.
+    /// Its configuration has the annotation [`FENCE`] or [`GIVEN_BACK`], which the leader removes.
     pub marked: bool,
-    /// A replica that started has given it back, as [`GIVEN_BACK`] says.
+    /// [`GIVEN_BACK`] names it: a starting replica has given it back.
     pub given_back: bool,
-    /// A condition of our name is somebody else's: it has another expression than ours.
+    /// It has a match condition of our name with an expression that is not ours.
     pub foreign: bool,
-    /// Match conditions of its own.
+    /// Number of its other match conditions.
     pub conditions: usize,
-    /// The entry without our condition.
+    /// Its entry without our condition.
     pub entry: Value,
 }
 
-/// Every webhook of one configuration; empty for what is no webhook configuration.
+/// The webhooks of one configuration.
 pub fn standings(hook_type: HookType, object: &Value) -> Vec<WebhookStanding> {
     let metadata = &object["metadata"];
     let text = |key: &str| metadata[key].as_str().unwrap_or_default().to_owned();
     let labels = metadata["labels"].as_object().into_iter().flatten();
     let labels: Vec<_> = labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect();
-    let (configuration, uid, version) = (text("name"), text("uid"), text("resourceVersion"));
     let annotation = |key: &str| &metadata["annotations"][key];
     let marked = !annotation(FENCE).is_null() || !annotation(GIVEN_BACK).is_null();
     let given_back = annotation(GIVEN_BACK).as_str().unwrap_or_default();
     let entries = object["webhooks"].as_array().into_iter().flatten();
     let standing = |entry: &Value| {
         let webhook = entry["name"].as_str()?.to_owned();
-        let (entry, carried) = taken_off(entry.clone());
-        let carries = carried.is_some();
-        // Until our registration is known to leave out others, its namespaces stay.
-        let condition = carried.clone().unwrap_or_default().of_exempt(is_exempt(&entry));
-        let by_us = carries && is_ours(metadata, &webhook);
-        let key = WebhookKey { hook_type, configuration: configuration.clone(), webhook };
+        let (entry, carried) = without_our_condition(entry.clone());
+        // Its namespaces stay until our registration is known to exclude others.
+        let condition = carried.clone().unwrap_or_default().of_exempt(matches_exempt_resources(&entry));
+        let key = WebhookKey { hook_type, configuration: text("name"), webhook };
         let id = key.id();
+        let conditions = entry["matchConditions"].as_array().map_or(&[][..], Vec::as_slice);
         Some(WebhookStanding {
-            given_back: given_back.split_whitespace().any(|one| one == id),
-            id,
-            by_us,
-            marked,
-            key,
-            uid: uid.clone(),
-            version: version.clone(),
+            uid: text("uid"),
+            version: text("resourceVersion"),
             labels: labels.clone(),
-            carries,
+            carries: carried.is_some(),
             outdated: carried.as_ref().is_some_and(|carried| *carried != condition),
+            by_us: carried.is_some() && owned_by_us(metadata, &key.webhook),
+            marked,
+            given_back: given_back.split_whitespace().any(|one| one == id),
+            foreign: conditions.iter().any(|condition| condition["name"] == CONDITION),
+            conditions: conditions.len(),
+            key,
+            id,
             carried,
             condition,
-            foreign: has_our_name(&entry),
-            conditions: entry["matchConditions"].as_array().map_or(0, Vec::len),
             entry,
         })
     };
@@ -100,7 +161,7 @@ pub fn standings(hook_type: HookType, object: &Value) -> Vec<WebhookStanding> {
 }
 
 impl WebhookStanding {
-    /// Leaves requests in these namespaces to the apiserver, and in no others: our registration does not send them.
+    /// Leaves requests in exactly these namespaces to the apiserver, because our registration does not send them.
     pub fn leave(&mut self, namespaces: &[String]) {
         let names = namespaces.iter().map(String::as_str);
         self.condition = std::mem::take(&mut self.condition).in_namespaces(names);
@@ -108,32 +169,27 @@ impl WebhookStanding {
     }
 }
 
-/// The entry without our condition, and whether it had it. A condition of our name with another expression than ours
-/// belongs to the owner, and stays: the apiserver calls the webhook for requests that it lets through.
+/// The entry without our condition, and whether it carried it. A condition of our name with another expression belongs to
+/// the owner and stays: the apiserver calls the webhook for requests that pass it.
 pub fn stripped(entry: Value) -> (Value, bool) {
-    let (entry, carried) = taken_off(entry);
+    let (entry, carried) = without_our_condition(entry);
     (entry, carried.is_some())
 }
 
-/// Has the entry a condition of our name? Ours has been taken off.
-fn has_our_name(entry: &Value) -> bool {
-    entry["matchConditions"].as_array().into_iter().flatten().any(|condition| condition["name"] == CONDITION)
-}
-
-/// This match condition, where it is ours.
+/// This match condition, if it is ours.
 pub(super) fn our_condition(condition: &Value) -> Option<ServedCondition> {
     ServedCondition::of(condition["name"].as_str()?, condition["expression"].as_str()?)
 }
 
-/// Do the rules of this entry match resources about which Gatepost asks no hook? The apiserver goes on calling the
-/// webhook about these.
-fn is_exempt(entry: &Value) -> bool {
+/// Do the rules of this entry match resources for which Gatepost calls no hooks? The apiserver goes on calling the
+/// webhook for these.
+fn matches_exempt_resources(entry: &Value) -> bool {
     let has = |list: &Value, fits: &dyn Fn(&str) -> bool| {
         list.as_array().into_iter().flatten().filter_map(Value::as_str).any(fits)
     };
     let matches = |rule: &Value| {
         exempt_resources().any(|(group, resource, _)| {
-            // Subresources, too: it does no harm.
+            // Subresources count too: an exception for them does no harm.
             let is = |written: &str| matches!(written.split('/').next(), Some(main) if main == "*" || main == resource);
             has(&rule["apiGroups"], &|written| written == "*" || written == group) && has(&rule["resources"], &is)
         })
@@ -141,7 +197,7 @@ fn is_exempt(entry: &Value) -> bool {
     entry["rules"].as_array().into_iter().flatten().any(matches)
 }
 
-fn taken_off(mut entry: Value) -> (Value, Option<ServedCondition>) {
+fn without_our_condition(mut entry: Value) -> (Value, Option<ServedCondition>) {
     let Some(conditions) = entry.get_mut("matchConditions").and_then(Value::as_array_mut) else {
         return (entry, None);
     };
@@ -156,8 +212,8 @@ fn taken_off(mut entry: Value) -> (Value, Option<ServedCondition>) {
     (entry, carried)
 }
 
-/// Is our field manager the only one that owns the condition of that webhook?
-fn is_ours(metadata: &Value, webhook: &str) -> bool {
+/// Is our field manager the only owner of the condition of that webhook?
+fn owned_by_us(metadata: &Value, webhook: &str) -> bool {
     let key = |name: &str| format!("k:{}", serde_json::json!({ "name": name }));
     let (at_webhook, at_condition) = (key(webhook), key(CONDITION));
     let owns = |entry: &&Value| {
@@ -169,12 +225,44 @@ fn is_ours(metadata: &Value, webhook: &str) -> bool {
         && owners.next().is_none()
 }
 
+/// A webhook that was read, and whether it can be served whole.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SeenWebhook {
+    /// As it was read.
+    pub standing: WebhookStanding,
+    /// Reason why its newest state cannot be served.
+    pub unservable: Option<Reason>,
+    /// Reason to leave it to the apiserver although it can be served.
+    pub objection: Option<Reason>,
+    /// Our registration does not send every request that it matches; if it carries the condition, nobody calls it for the
+    /// others.
+    pub unsent: bool,
+    /// It is to be served, or the reason why not.
+    pub wanted: Result<(), Reason>,
+    /// Its conditions ask the authorizer of the cluster.
+    pub asks_authorizer: bool,
+    /// Our finalizer holds every registration of ours that sends its requests.
+    pub guarded: bool,
+    /// Maximum time from an apiserver's evaluation of its conditions to our review of the same request.
+    pub in_flight: Duration,
+}
+
+impl SeenWebhook {
+    /// Reason to leave it to the apiserver, whatever the replicas do.
+    pub fn against(&self) -> Option<&Reason> {
+        // A foreign condition may keep everybody from calling it, whether it is wanted or not.
+        let foreign = self.unservable.as_ref().filter(|reason| **reason == Reason::ForeignCondition);
+        let own = || self.unservable.as_ref().or(self.objection.as_ref());
+        foreign.or_else(|| self.wanted.as_ref().err()).or_else(own)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::model::registration::SERVED_BUT_EXEMPT;
+    use gatepost_api::registration::SERVED_BUT_EXEMPT;
 
     fn one(conditions: Value, managed: Value) -> WebhookStanding {
         let object = json!({

@@ -1,96 +1,87 @@
-//! Guards: finalizers of our own registrations, which keep them while something is taken over.
+//! Our own registrations, and the finalizers that keep them while something is taken over.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 
+use gatepost_api::HookType;
 use serde_json::Value;
 
-use super::{GUARD, SeenWebhook, Way};
-use crate::model::HookType;
+use crate::{FINALIZER, Route};
 
-/// Time for which a registration is kept after the last read that found a webhook taken over or announced: until then
-/// an apiserver may not have observed that it calls a webhook again.
-const KEPT: Duration = Duration::from_secs(5);
+/// Time for which a registration is kept after the last read that found a webhook taken over or announced. Until then an
+/// apiserver may not have observed that it calls a webhook again.
+const FINALIZER_GRACE_PERIOD: Duration = Duration::from_secs(5);
 
 /// A registration of ours, as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Registered {
-    /// Its kind.
+pub struct OwnRegistration {
+    /// Kind of the configuration.
     pub hook_type: HookType,
-    /// Its name.
+    /// Name of the configuration.
     pub name: String,
-    /// Its uid and its resourceVersion.
+    /// uid and resourceVersion.
     pub read: (String, String),
     /// It has our finalizer.
     pub guarded: bool,
     /// Somebody has deleted it; a finalizer keeps it.
     pub deleted: bool,
-    /// Ways by which its entries lead to us.
-    pub ways: BTreeSet<Way>,
+    /// Routes by which its entries lead to us.
+    pub routes: BTreeSet<Route>,
 }
 
-/// A finalizer that is to be put on a registration, or taken off.
+/// Finalizer to add to a registration, or to remove.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Guard {
+pub struct FinalizerChange {
     /// The registration.
-    pub registered: Registered,
-    /// It is to be held.
-    pub on: bool,
+    pub registration: OwnRegistration,
+    /// Add the finalizer; otherwise remove it.
+    pub add: bool,
 }
 
-/// Times until which registrations are kept, by hook type.
-#[derive(Debug, Default)]
-pub(super) struct Guards(BTreeMap<HookType, Duration>);
-
-impl Registered {
-    /// Reads an object; `None` where it has no name.
+impl OwnRegistration {
+    /// Reads an object; `None` if it has no name.
     pub fn of(hook_type: HookType, object: &Value) -> Option<Self> {
         let metadata = &object["metadata"];
         let text = |key: &str| metadata[key].as_str().unwrap_or_default().to_owned();
         let finalizers = metadata["finalizers"].as_array();
+        let entries = object["webhooks"].as_array().into_iter().flatten();
         Some(Self {
             hook_type,
             name: metadata["name"].as_str()?.to_owned(),
             read: (text("uid"), text("resourceVersion")),
-            guarded: finalizers.is_some_and(|all| all.iter().any(|one| one == GUARD)),
+            guarded: finalizers.is_some_and(|all| all.iter().any(|one| one == FINALIZER)),
             deleted: !metadata["deletionTimestamp"].is_null(),
-            ways: object["webhooks"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .map(|one| Way::of(&one["clientConfig"]))
-                .collect(),
+            routes: entries.map(|entry| Route::of(&entry["clientConfig"])).collect(),
         })
     }
 }
 
-impl Guards {
-    /// Finalizers to add or remove after a read that began at `now`. A webhook that carries the condition needs the
-    /// registrations of its type, and so does one that is announced (`announces`, by its index in `seen`).
-    pub(super) fn step(
+/// Times until which registrations are kept, by hook type.
+#[derive(Debug, Default)]
+pub(crate) struct Finalizers(BTreeMap<HookType, Duration>);
+
+impl Finalizers {
+    /// Finalizers to change after a read that began at `now`. `needed` are the types of the webhooks that carry the
+    /// condition or are announced; these need the registrations of their type.
+    pub(crate) fn step(
         &mut self,
         now: Duration,
-        registered: &[Registered],
-        seen: &[SeenWebhook],
-        announces: impl Fn(usize) -> bool,
-    ) -> Vec<Guard> {
-        for (place, seen) in seen.iter().enumerate() {
-            if seen.standing.carries || announces(place) {
-                self.0.insert(seen.standing.key.hook_type, now + KEPT);
+        registrations: &[OwnRegistration],
+        needed: impl Iterator<Item = HookType>,
+    ) -> Vec<FinalizerChange> {
+        self.0.extend(needed.map(|hook_type| (hook_type, now + FINALIZER_GRACE_PERIOD)));
+        let mut changes = Vec::new();
+        for registration in registrations {
+            // A finalizer that is there when we begin may have been needed until now.
+            let initial = if registration.guarded { now + FINALIZER_GRACE_PERIOD } else { now };
+            let add = now < *self.0.entry(registration.hook_type).or_insert(initial);
+            if add != registration.guarded && !(add && registration.deleted) {
+                changes.push(FinalizerChange { registration: registration.clone(), add });
             }
         }
-        let mut guards = Vec::new();
-        for one in registered {
-            // One that is guarded when we begin may have been needed until now.
-            let until = *self.0.entry(one.hook_type).or_insert(if one.guarded { now + KEPT } else { now });
-            let on = now < until;
-            if on != one.guarded && !(on && one.deleted) {
-                guards.push(Guard { registered: one.clone(), on });
-            }
-        }
-        guards
+        changes
     }
 }
 

@@ -1,8 +1,8 @@
-//! Reason: grounds for leaving a webhook to the apiserver, or giving it back.
+//! Reasons to leave a webhook to the apiserver, or to give it back.
 
 use std::fmt;
 
-use super::{CONDITION, MOST_CONDITIONS, MOST_WEBHOOKS};
+use crate::{CONDITION, MAX_CONDITIONS, MAX_WEBHOOKS};
 
 /// Reason to leave a webhook to the apiserver, or to give it back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,36 +11,36 @@ pub enum Reason {
     NotWanted,
     /// Released by a command.
     Released,
-    /// Its entry cannot be served whole: the first problem.
+    /// Its entry cannot be served whole, because of this problem.
     Unservable(String),
-    /// Served by Gatepost it could take the cluster down: the finding.
+    /// Gatepost's calls of it could take the cluster down, according to this finding.
     Hazard(String),
-    /// The registration does not send what it wants.
+    /// Our registration does not send all requests that it matches.
     Uncovered(String),
-    /// Its conditions ask the authorizer, and we may not.
+    /// Its conditions ask the authorizer, which Gatepost may not do.
     NoAccessReviews(String),
-    /// It is named as a webhook of Gatepost's own registration.
+    /// Its name is one of Gatepost's own registration.
     NamedLikeOurs,
-    /// A match condition of our name has another expression.
+    /// It has a match condition of our name with an expression that is not ours.
     ForeignCondition,
-    /// No room for a further match condition.
+    /// It has no room for another match condition.
     Full,
-    /// The apiserver is of a version without match conditions.
+    /// The apiserver has this version, which does not support match conditions.
     NoConditions(String),
     /// These replicas do not call it.
     NotCalled(Vec<String>),
-    /// Its owner removes the condition again and again.
+    /// Its owner has removed the condition this many times.
     Fought(u32),
-    /// The apiserver rejects the change.
+    /// The apiserver rejects the change, for this reason.
     Refused(String),
-    /// A replica is missing where reviews are received.
+    /// No replica takes part where these reviews are received.
     ReplicaMissing(String),
-    /// There are more webhooks than can be taken over.
+    /// There are more than [`MAX_WEBHOOKS`] webhooks.
     TooMany,
 }
 
 impl Reason {
-    /// In one word, for metrics and scripts.
+    /// The reason in one word, for metrics and scripts.
     pub const fn word(&self) -> &'static str {
         match self {
             Self::NotWanted => "not_wanted",
@@ -61,7 +61,7 @@ impl Reason {
         }
     }
 
-    /// Every word, in the order of the metric.
+    /// All words, in the order of the metric.
     pub const WORDS: [&'static str; 15] = [
         "not_wanted",
         "released",
@@ -109,7 +109,7 @@ impl fmt::Display for Reason {
             ),
             Self::Full => write!(
                 f,
-                "has {MOST_CONDITIONS} match conditions, and there is no room for {CONDITION}; join two of them with &&"
+                "has {MAX_CONDITIONS} match conditions, and there is no room for {CONDITION}; join two of them with &&"
             ),
             Self::NoConditions(version) => {
                 write!(f, "the apiserver ({version}) knows no match conditions; they exist from 1.28 on")
@@ -130,7 +130,7 @@ impl fmt::Display for Reason {
                 "Gatepost may receive reviews where it would not call it: {what}; nothing is taken over until every \
                  Gatepost that is called serves with --adopt"
             ),
-            Self::TooMany => write!(f, "there are more than {MOST_WEBHOOKS} webhooks; select fewer"),
+            Self::TooMany => write!(f, "there are more than {MAX_WEBHOOKS} webhooks; select fewer"),
         }
     }
 }
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_reason_has_a_word_of_the_metric_and_says_what_to_do() {
+    fn every_reason_has_a_metric_label_and_a_message() {
         let text = String::new;
         let all = [
             Reason::NotWanted,

@@ -4,48 +4,47 @@ use std::{collections::VecDeque, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-/// Most drops within [`WINDOW`] that leave the webhook eligible to be taken again at once; one more starts a pause.
-const MOST: usize = 3;
-/// Time within which drops count as one fight; four times the time that both call the webhook after a drop, where that is
-/// longer.
-const WINDOW: Duration = Duration::from_secs(60);
-/// Most drops within [`HOUR`], however far apart: after every one both call the webhook for some seconds.
-const MOST_IN_AN_HOUR: usize = 12;
+/// Maximum number of drops within [`FIGHT_WINDOW`] after which the webhook is taken again at once. One more starts a pause.
+const MAX_DROPS_IN_WINDOW: usize = 3;
+/// Time within which drops count as one fight, or four times the time for which both call the webhook after a drop, if
+/// that is longer.
+const FIGHT_WINDOW: Duration = Duration::from_secs(60);
+/// Maximum number of drops within an hour, however far apart: after each drop both call the webhook for some seconds.
+const MAX_DROPS_IN_AN_HOUR: usize = 12;
 const HOUR: Duration = Duration::from_secs(3600);
-/// First pause after a fight, in which the webhook is left to the apiserver; each further pause is twice as long.
-const PAUSE: Duration = Duration::from_secs(5 * 60);
-/// The longest pause.
-const LONGEST: Duration = Duration::from_secs(4 * 3600);
+/// First pause after a fight, in which the webhook is left to the apiserver. Each further pause is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_secs(5 * 60);
+const MAX_PAUSE: Duration = Duration::from_secs(4 * 3600);
 
-/// Fights, announcements in vain and writes in vain as one leader hands them to the next, whose clock is another: times
-/// are seconds from then.
+/// Fights, failed announcements and failed writes as one leader hands them to the next. Times are seconds from then,
+/// because the next leader has another clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct KeptFights {
+pub struct FightRecord {
     /// Fights lost in a row.
     #[serde(rename = "l")]
-    pub(super) lost: u32,
-    /// Drops in them.
+    pub(crate) lost: u32,
+    /// Drops in these fights.
     #[serde(rename = "b")]
-    pub(super) lost_by: u32,
+    pub(crate) lost_drops: u32,
     /// Rest of the pause.
     #[serde(rename = "r")]
-    pub(super) rest: u64,
+    pub(crate) rest: u64,
     /// Age of each drop since.
     #[serde(rename = "d")]
-    pub(super) drops: Vec<u64>,
-    /// Announcements in vain in a row.
+    pub(crate) drops: Vec<u64>,
+    /// Failed announcements and rejected writes in a row.
     #[serde(rename = "v")]
-    pub(super) vain: u32,
+    pub(crate) failures: u32,
     /// Rest of the pause after the last of them.
     #[serde(rename = "p")]
-    pub(super) pause: u64,
-    /// Writes of the condition in a row that nobody saw happen.
+    pub(crate) pause: u64,
+    /// Writes of the condition in a row of which none was seen to take effect.
     #[serde(rename = "t")]
-    pub(super) tries: u32,
-    /// The pause is one after writes of the condition that were refused, or came too late.
+    pub(crate) attempts: u32,
+    /// The pause follows writes of the condition that were rejected or came too late.
     #[serde(rename = "u")]
-    pub(super) refused: bool,
+    pub(crate) refused: bool,
 }
 
 /// Drops of our condition from one webhook, and the pauses that they cause.
@@ -54,67 +53,72 @@ pub struct Fights {
     drops: VecDeque<Duration>,
     /// Fights lost in a row.
     lost: u32,
-    /// Drops in them.
-    lost_by: u32,
+    /// Drops in these fights.
+    lost_drops: u32,
+    /// End of the pause.
     until: Option<Duration>,
 }
 
-impl KeptFights {
-    /// Drops that are forgotten without them, and then announcements and writes in vain: those hardly annoy an owner.
+impl FightRecord {
+    /// Order in which records are kept if there are too many: number of drops, then of failures and attempts, which hardly
+    /// annoy an owner.
     pub fn weight(&self) -> (usize, u32, u32) {
-        let earlier = usize::try_from(self.lost_by).unwrap_or(usize::MAX);
-        (self.drops.len().saturating_add(earlier), self.vain, self.tries)
+        let earlier = usize::try_from(self.lost_drops).unwrap_or(usize::MAX);
+        (self.drops.len().saturating_add(earlier), self.failures, self.attempts)
     }
 }
 
 impl Fights {
-    /// The owner has dropped our condition, and an apiserver may hold back a request that it has not called the webhook
-    /// about for so long.
+    /// Records that the owner has dropped our condition. `in_flight` is the time for which an apiserver may hold back a
+    /// request about which it has not called the webhook.
     pub fn dropped(&mut self, now: Duration, in_flight: Duration) {
-        let window = WINDOW.max(in_flight.saturating_mul(4));
+        let window = FIGHT_WINDOW.max(in_flight.saturating_mul(4));
         self.drops.retain(|at| now.saturating_sub(*at) < HOUR);
         self.drops.push_back(now);
         let recent = self.drops.iter().filter(|at| now.saturating_sub(**at) < window).count();
-        if recent > MOST || self.drops.len() > MOST_IN_AN_HOUR {
-            // A pause that has long passed was not followed by another fight.
-            if self.until.is_some_and(|until| now > until + LONGEST) {
-                (self.lost, self.lost_by) = (0, 0);
+        if recent > MAX_DROPS_IN_WINDOW || self.drops.len() > MAX_DROPS_IN_AN_HOUR {
+            // The earlier fights do not count if none followed within a long time after the pause.
+            if self.until.is_some_and(|until| now > until + MAX_PAUSE) {
+                (self.lost, self.lost_drops) = (0, 0);
             }
-            self.lost_by = self.lost_by.saturating_add(u32::try_from(self.drops.len()).unwrap_or(u32::MAX));
+            self.lost_drops = self.lost_drops.saturating_add(u32::try_from(self.drops.len()).unwrap_or(u32::MAX));
             self.drops.clear();
-            let pause = PAUSE.saturating_mul(1 << self.lost.min(10)).min(LONGEST);
+            let pause = FIRST_PAUSE.saturating_mul(1 << self.lost.min(10)).min(MAX_PAUSE);
             self.lost = self.lost.saturating_add(1);
             self.until = Some(now + pause);
         }
     }
 
-    /// These fights for the next leader; `None` where there is nothing to remember.
-    pub fn kept(&self, now: Duration) -> Option<KeptFights> {
+    /// Record of these fights for the next leader; `None` if there is nothing to remember.
+    pub fn record(&self, now: Duration) -> Option<FightRecord> {
         let ages = self.drops.iter().map(|at| now.saturating_sub(*at));
         let drops: Vec<_> = ages.filter(|age| *age < HOUR).map(|age| age.as_secs()).collect();
-        let remembered = self.until.filter(|until| now <= *until + LONGEST);
-        let (lost, lost_by) = if remembered.is_some() { (self.lost, self.lost_by) } else { (0, 0) };
-        let rest = remembered.map_or(0, |until| until.saturating_sub(now).as_millis().div_ceil(1000));
-        let rest = u64::try_from(rest).unwrap_or(u64::MAX);
-        let kept = || KeptFights { lost, lost_by, rest, drops: drops.clone(), ..KeptFights::default() };
-        (lost > 0 || !drops.is_empty()).then(kept)
+        let remembered = self.until.filter(|until| now <= *until + MAX_PAUSE);
+        let (lost, lost_drops) = if remembered.is_some() { (self.lost, self.lost_drops) } else { (0, 0) };
+        let rest = remembered.map_or(0, |until| whole_seconds(until.saturating_sub(now)));
+        (lost > 0 || !drops.is_empty()).then(|| FightRecord { lost, lost_drops, rest, drops, ..FightRecord::default() })
     }
 
-    /// The fights that another leader has handed over.
-    pub fn from_kept(kept: &KeptFights, now: Duration) -> Self {
-        let KeptFights { lost, lost_by, rest, drops, .. } = kept;
-        // Any number may be written there by somebody who may write the lease.
-        let until = (*lost > 0).then(|| now + Duration::from_secs(*rest).min(LONGEST));
-        let drops = drops.iter().take(MOST_IN_AN_HOUR).map(|age| now.saturating_sub(Duration::from_secs(*age)));
-        Self { drops: drops.collect(), lost: *lost, lost_by: *lost_by, until }
+    /// Continues the fights that another leader has recorded.
+    pub fn from_record(record: &FightRecord, now: Duration) -> Self {
+        let FightRecord { lost, lost_drops, rest, drops, .. } = record;
+        // Whoever may write the lease may write any number there.
+        let until = (*lost > 0).then(|| now + Duration::from_secs(*rest).min(MAX_PAUSE));
+        let drops = drops.iter().take(MAX_DROPS_IN_AN_HOUR).map(|age| now.saturating_sub(Duration::from_secs(*age)));
+        Self { drops: drops.collect(), lost: *lost, lost_drops: *lost_drops, until }
     }
 
     /// Number of drops that led to the current pause, over all fights lost in a row; `None` while the webhook may be
     /// taken.
     pub fn lost(&self, now: Duration) -> Option<u32> {
-        let resting = self.until.is_some_and(|until| now < until);
-        resting.then_some(self.lost_by)
+        let paused = self.until.is_some_and(|until| now < until);
+        paused.then_some(self.lost_drops)
     }
+}
+
+/// Seconds, rounded up.
+pub(crate) fn whole_seconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis().div_ceil(1000)).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
