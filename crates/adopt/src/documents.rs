@@ -101,33 +101,33 @@ pub fn forced_removal(object: &Value, webhooks: &[&str]) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adopt::{EXPRESSION, Reason};
+    use crate::{EXPRESSION, Reason};
 
     #[test]
-    fn one_configuration_is_applied_as_a_whole_and_says_nothing_else() {
+    fn conditions_document_contains_only_our_conditions() {
         let condition = json!([{"name": "gatepost.dev/served", "expression": "false"}]);
         assert_eq!(
-            applied(HookType::Mutating, "c", "u", Some("7"), &[("a", EXPRESSION)]),
+            conditions_document(HookType::Mutating, "c", "u", Some("7"), &[("a", EXPRESSION)]),
             json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
                 "metadata": {"name": "c", "uid": "u", "resourceVersion": "7"},
                 "webhooks": [{"name": "a", "matchConditions": condition}]})
         );
-        let none = applied(HookType::Validating, "c", "u", None, &[]);
+        let none = conditions_document(HookType::Validating, "c", "u", None, &[]);
         assert_eq!(none["metadata"], json!({"name": "c", "uid": "u"}));
         assert!(none.get("webhooks").is_none());
-        let fenced = fenced(HookType::Mutating, "c", ("u", "7"), &[("a", EXPRESSION)]);
-        let bare = applied(HookType::Mutating, "c", "u", Some("7"), &[("a", EXPRESSION)]);
+        let fenced = fence_document(HookType::Mutating, "c", ("u", "7"), &[("a", EXPRESSION)]);
+        let bare = conditions_document(HookType::Mutating, "c", "u", Some("7"), &[("a", EXPRESSION)]);
         assert_eq!((&fenced["webhooks"], &fenced["metadata"]["annotations"][FENCE]), (&bare["webhooks"], &"7".into()));
-        let held = guard(HookType::Validating, "gatepost", ("u", "7"), true);
-        assert_eq!(held["metadata"]["finalizers"], json!([GUARD]));
+        let held = finalizer_document(HookType::Validating, "gatepost", ("u", "7"), true);
+        assert_eq!(held["metadata"]["finalizers"], json!([FINALIZER]));
         assert_eq!(
-            guard(HookType::Validating, "gatepost", ("u", "7"), false)["metadata"],
+            finalizer_document(HookType::Validating, "gatepost", ("u", "7"), false)["metadata"],
             json!({"name": "gatepost", "uid": "u", "resourceVersion": "7"})
         );
     }
 
     #[test]
-    fn a_condition_of_others_is_removed_where_it_stands_and_nowhere_else() {
+    fn forced_removal_tests_and_removes_only_our_condition() {
         let ours = json!({"name": "gatepost.dev/served", "expression": "false"});
         let object = json!({"webhooks": [
             {"name": "a", "matchConditions": [{"name": "own", "expression": "true"}, ours]},
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_start_gives_back_is_told_and_the_rest_stays() {
+    fn give_back_document_annotates_the_webhook_and_keeps_other_conditions() {
         let ours = json!({"name": "gatepost.dev/served", "expression": "false"});
         let key = |webhook: &str| {
             let (configuration, webhook) = ("c".to_owned(), webhook.to_owned());
@@ -148,12 +148,12 @@ mod tests {
         };
         let unserved = |webhook: &str| {
             let (uid, reason) = ("u".to_owned(), Reason::TooMany);
-            Unserved { key: key(webhook), uid, reason, carries: true }
+            UnservedWebhook { key: key(webhook), uid, reason, carries: true }
         };
         let metadata = json!({"name": "c", "uid": "u", "resourceVersion": "7", "annotations": {GIVEN_BACK: "f"}});
         let object = json!({"metadata": metadata, "webhooks": [
             {"name": "a", "matchConditions": [ours]}, {"name": "b", "matchConditions": [ours]}, {"name": "c"}]});
-        let (document, by_others) = given_back(&object, &unserved("a")).unwrap();
+        let (document, by_others) = give_back_document(&object, &unserved("a")).unwrap();
         assert!(by_others, "nobody is known to own it");
         let mut ids = [key("a").id(), "f".to_owned()];
         ids.sort();
@@ -163,13 +163,13 @@ mod tests {
             (&document["metadata"], &document["webhooks"]),
             (&metadata, &json!([{"name": "b", "matchConditions": [ours]}]))
         );
-        assert_eq!(given_back(&object, &unserved("c")), None);
+        assert_eq!(give_back_document(&object, &unserved("c")), None);
         // Another expression of ours stays as it is.
-        let but = crate::model::ServedCondition::default().in_namespaces(["kube-system"]).to_string();
+        let but = gatepost_api::ServedCondition::default().in_namespaces(["kube-system"]).to_string();
         let but = json!([{"name": "gatepost.dev/served", "expression": but}]);
         let mut partly = object.clone();
         partly["webhooks"][1]["matchConditions"] = but.clone();
-        let (document, _) = given_back(&partly, &unserved("a")).unwrap();
+        let (document, _) = give_back_document(&partly, &unserved("a")).unwrap();
         assert_eq!(document["webhooks"], json!([{"name": "b", "matchConditions": but}]));
         assert!(forced_removal(&partly, &["b"]).is_some());
 

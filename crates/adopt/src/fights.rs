@@ -147,35 +147,35 @@ mod tests {
         for _ in 0..100 {
             [2000, 2001, 2002, 2003].into_iter().for_each(|second| dropped(&mut fights, second));
         }
-        assert_eq!(fights.lost(at(2003) + LONGEST), None);
+        assert_eq!(fights.lost(at(2003) + MAX_PAUSE), None);
     }
 
     #[test]
-    fn the_next_leader_goes_on_where_the_former_one_ended() {
+    fn fight_record_continues_drops_and_pause() {
         let mut fights = Fights::default();
-        assert_eq!(fights.kept(at(0)), None);
+        assert_eq!(fights.record(at(0)), None);
         (0..8).for_each(|second| dropped(&mut fights, second));
         dropped(&mut fights, 8);
-        let kept = fights.kept(at(10)).unwrap();
-        assert_eq!(kept, KeptFights { lost: 2, lost_by: 8, rest: 597, drops: vec![2], ..KeptFights::default() });
-        let mut next = Fights::from_kept(&kept, at(5000));
+        let record = fights.record(at(10)).unwrap();
+        assert_eq!(record, FightRecord { lost: 2, lost_drops: 8, rest: 597, drops: vec![2], ..FightRecord::default() });
+        let mut next = Fights::from_record(&record, at(5000));
         assert_eq!((next.lost(at(5596)), next.lost(at(5597))), (Some(8), None));
         [5600, 5601, 5602, 5603].into_iter().for_each(|second| dropped(&mut next, second));
         assert_eq!((next.lost(at(6799)), next.lost(at(6803))), (Some(13), None), "twenty minutes");
-        let odd = KeptFights {
+        let odd = FightRecord {
             lost: u32::MAX,
-            lost_by: u32::MAX,
+            lost_drops: u32::MAX,
             rest: u64::MAX,
             drops: vec![u64::MAX; 99],
-            ..KeptFights::default()
+            ..FightRecord::default()
         };
-        let mut next = Fights::from_kept(&odd, at(1));
+        let mut next = Fights::from_record(&odd, at(1));
         (1..9).for_each(|second| dropped(&mut next, second));
-        assert_eq!(next.lost(at(9) + LONGEST), None, "four hours at most");
+        assert_eq!(next.lost(at(9) + MAX_PAUSE), None, "four hours at most");
     }
 
     #[test]
-    fn a_drop_now_and_then_is_no_fight() {
+    fn rare_drops_are_not_a_fight() {
         let mut fights = Fights::default();
         for drop in 0..100 {
             dropped(&mut fights, drop * 300);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drop_every_so_often_is_one_in_the_end() {
+    fn regular_drops_within_an_hour_are_a_fight() {
         for every in [21, 60, 250] {
             let mut fights = Fights::default();
             let until = (0..20).map(|drop| drop * every).find(|second| {
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn where_requests_are_held_back_drops_belong_together_for_longer() {
+    fn fight_window_grows_with_the_in_flight_time() {
         let mut fights = Fights::default();
         [0, 70, 140, 210].into_iter().for_each(|second| fights.dropped(at(second), at(60)));
         assert_eq!(fights.lost(at(210)), Some(4));

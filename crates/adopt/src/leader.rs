@@ -263,8 +263,7 @@ impl Leader {
             return track.leave(reason);
         }
         let announced_for = now.saturating_sub(*track.announced_since.get_or_insert(now));
-        let unchanged =
-            track.entry.as_ref().is_some_and(|(_, since)| now.saturating_sub(*since) >= MIN_ANNOUNCEMENT);
+        let unchanged = track.entry.as_ref().is_some_and(|(_, since)| now.saturating_sub(*since) >= MIN_ANNOUNCEMENT);
         let called = facts.announced && facts.unconfirmed.is_empty() && announced_for >= MIN_ANNOUNCEMENT;
         let can_be_taken = called && unchanged && facts.seen.guarded;
         if can_be_taken && track.attempts < MAX_ATTEMPTS {

@@ -268,7 +268,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::adopt::{CONDITION, EXPRESSION, LEADER, leader_lease, standings};
+    use crate::{CONDITION, EXPRESSION, LEADER_LEASE, leader_lease, standings};
 
     /// One that carries our condition with an expression that does not fit its rules, and these annotations.
     fn outdated(annotations: serde_json::Value) -> SeenWebhook {
@@ -280,41 +280,41 @@ mod tests {
         SeenWebhook::sound(standings(HookType::Validating, &object).remove(0))
     }
 
-    fn written(lead: &mut Lead, second: u64, seen: &SeenWebhook) -> Vec<Write> {
+    fn written(lead: &mut Leadership, second: u64, seen: &SeenWebhook) -> Vec<Write> {
         let seen = std::slice::from_ref(seen);
         let now = Duration::from_secs(second);
-        let turn = Turn { now, leases: &[], seen, registered: &[], receivers: &[], unsupported: None, held: true };
+        let turn = Turn { now, leases: &[], seen, registrations: &[], receivers: &[], unsupported: None, held: true };
         lead.plan(turn).writes(seen)
     }
 
     #[test]
-    fn an_expression_that_the_apiserver_refuses_is_not_written_at_every_turn() {
-        let (mut lead, seen) = (Lead::default(), outdated(json!({})));
+    fn rejected_expression_is_written_again_after_a_pause() {
+        let (mut lead, seen) = (Leadership::default(), outdated(json!({})));
         let key = seen.standing.key.clone();
         assert_eq!(written(&mut lead, 0, &seen)[0].outdated, std::slice::from_ref(&key));
-        lead.refused(&key, "422".to_owned(), Duration::ZERO);
+        lead.leader.on_refusal(&key, "422".to_owned(), Duration::ZERO);
         assert_eq!(written(&mut lead, 1, &seen), []);
         assert_eq!(written(&mut lead, 59, &seen), []);
         assert_eq!(written(&mut lead, 60, &seen).len(), 1);
     }
 
     #[test]
-    fn the_greatest_epoch_is_followed_by_another() {
-        let (mut lead, seen) = (Lead::default(), outdated(json!({})));
+    fn announcement_epoch_wraps_at_its_maximum() {
+        let (mut lead, seen) = (Leadership::default(), outdated(json!({})));
         let before = Announcement { epoch: u64::MAX, ..Announcement::default() };
         let mut lease = leader_lease("1", "a/1", "t", &before, &[], &BTreeMap::new());
-        lease["metadata"]["name"] = LEADER.into();
+        lease["metadata"]["name"] = LEADER_LEASE.into();
         let (leases, seen) = ([Lease::of(&lease).unwrap()], [seen]);
         let now = Duration::ZERO;
         let (leases, seen) = (leases.as_slice(), seen.as_slice());
-        let turn = Turn { now, leases, seen, registered: &[], receivers: &[], unsupported: None, held: true };
+        let turn = Turn { now, leases, seen, registrations: &[], receivers: &[], unsupported: None, held: true };
         assert_eq!(lead.plan(turn).announcement.epoch, 0);
     }
 
     #[test]
-    fn a_mark_of_ours_is_removed() {
-        let mut lead = Lead::default();
-        for mark in [crate::adopt::FENCE, crate::adopt::GIVEN_BACK] {
+    fn fence_and_given_back_annotations_are_removed() {
+        let mut lead = Leadership::default();
+        for mark in [crate::FENCE, crate::GIVEN_BACK] {
             let mut seen = outdated(json!({ mark: "x" }));
             seen.standing.outdated = false;
             assert_eq!(written(&mut lead, 0, &seen)[0].carry.len(), 1, "{mark}");

@@ -239,13 +239,10 @@ impl LeaseObserver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        adopt::{Fights, standings},
-        model::HookType,
-    };
+    use crate::Fights;
 
     #[test]
-    fn what_is_written_is_read_and_what_is_broken_says_nothing() {
+    fn lease_round_trips_and_an_invalid_annotation_reads_as_default() {
         let ids = BTreeSet::from(["ab".to_owned()]);
         let claims = Claims { epoch: 3, ids: ids.clone() };
         let mut lease = replica_lease("Node_1/4711", "t", Some(&claims));
@@ -256,12 +253,15 @@ mod tests {
         assert!(!read.is_leader() && read.name.starts_with("gatepost-adopt."));
         assert_ne!(lease_name("Node_1/4711"), lease_name("Node_1/4712"), "two processes of one name");
         let announcement = Announcement { epoch: 1, ids, ending: ["cd".to_owned()].into() };
-        let fights = BTreeMap::from([("ab".to_owned(), KeptFights::default())]);
+        let fights = BTreeMap::from([("ab".to_owned(), FightRecord::default())]);
         let told = [["w".into(), "taken".into(), "".into()]];
         let mut lease = leader_lease("9", "a/1", "t", &announcement, &told, &fights);
-        lease["metadata"]["name"] = LEADER.into();
+        lease["metadata"]["name"] = LEADER_LEASE.into();
         let read = Lease::of(&lease).unwrap();
-        assert_eq!((read.announcement(), read.status().len(), read.wishes()), (announcement, 1, Wishes::default()));
+        assert_eq!(
+            (read.announcement(), read.status().len(), read.requests()),
+            (announcement, 1, AdoptionRequests::default())
+        );
         assert_eq!(read.fights(), fights);
         lease["metadata"]["annotations"]["gatepost.dev/announced"] = "{\"epoch\": [}".into();
         assert_eq!(Lease::of(&lease).unwrap().announcement(), Announcement::default());
@@ -269,15 +269,15 @@ mod tests {
     }
 
     #[test]
-    fn a_status_is_cut_to_what_an_object_can_hold() {
+    fn lease_status_is_truncated_to_the_annotation_limit() {
         let long = vec![["w".repeat(250), "left".to_owned(), "x".repeat(400)]; 4096];
-        let all: BTreeSet<_> = (0..MOST_WEBHOOKS).map(|number| format!("{number:016}")).collect();
+        let all: BTreeSet<_> = (0..MAX_WEBHOOKS).map(|number| format!("{number:016}")).collect();
         let mut fights = Fights::default();
         (0..12).for_each(|drop| fights.dropped(Duration::from_secs(drop * 299), Duration::ZERO));
-        let mut kept = fights.kept(Duration::from_secs(3400)).unwrap();
-        (kept.vain, kept.pause) = (8, 3600);
-        assert_eq!(kept.weight(), (12, 8, 0));
-        let fights: BTreeMap<_, _> = (0..MOST_FIGHTS).map(|number| (format!("{number:016}"), kept.clone())).collect();
+        let mut record = fights.record(Duration::from_secs(3400)).unwrap();
+        (record.failures, record.pause) = (8, 3600);
+        assert_eq!(record.weight(), (12, 8, 0));
+        let fights: BTreeMap<_, _> = (0..MAX_FIGHTS).map(|number| (format!("{number:016}"), record.clone())).collect();
         let announcements = [
             Announcement { epoch: 1, ids: all.clone(), ending: BTreeSet::new() },
             Announcement { epoch: 1, ids: BTreeSet::new(), ending: all },
@@ -292,14 +292,14 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_is_announced_to_replicas_that_do_not_know_of_that() {
+    fn announcement_lists_ending_ids_for_former_versions() {
         let ids = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<BTreeSet<_>>();
         let announcement = Announcement { epoch: 2, ids: ids(&["a"]), ending: ids(&["b"]) };
-        let written = text(&announcement);
+        let written = to_json(&announcement);
         assert_eq!(written, r#"{"epoch":2,"ids":["a","b"],"ending":["b"]}"#);
         assert_eq!(serde_json::from_str::<Announcement>(&written).unwrap(), announcement);
         let former = serde_json::from_str::<Announcement>(r#"{"epoch":2,"ids":["a","b"]}"#).unwrap();
         assert_eq!(former, Announcement { epoch: 2, ids: ids(&["a", "b"]), ending: BTreeSet::new() });
-        assert_eq!(text(&former), r#"{"epoch":2,"ids":["a","b"]}"#);
+        assert_eq!(to_json(&former), r#"{"epoch":2,"ids":["a","b"]}"#);
     }
 }

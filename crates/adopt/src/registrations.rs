@@ -90,30 +90,24 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::adopt::standings;
 
-    fn seen(carries: bool) -> SeenWebhook {
-        let mut entry = json!({"name": "w"});
-        if carries {
-            entry["matchConditions"] = json!([{"name": "gatepost.dev/served", "expression": "false"}]);
-        }
-        let object = json!({"metadata": {"name": "c"}, "webhooks": [entry]});
-        SeenWebhook::sound(standings(HookType::Validating, &object).remove(0))
-    }
-
-    fn registered(finalizers: Value, deleted: Value) -> Registered {
+    fn registered(finalizers: Value, deleted: Value) -> OwnRegistration {
         let metadata = json!({"name": "gatepost", "uid": "u", "resourceVersion": "1", "finalizers": finalizers,
             "deletionTimestamp": deleted});
-        Registered::of(HookType::Validating, &json!({ "metadata": metadata })).unwrap()
+        OwnRegistration::of(HookType::Validating, &json!({ "metadata": metadata })).unwrap()
     }
 
     #[test]
-    fn a_registration_is_kept_while_something_is_taken_over_and_a_while_longer() {
-        let (mut guards, at) = (Guards::default(), Duration::from_secs);
-        let (free, held) = (registered(json!(["x"]), Value::Null), registered(json!(["x", GUARD]), Value::Null));
-        let mut step = |second, one: &Registered, carries, announced| {
-            let found = guards.step(at(second), std::slice::from_ref(one), &[seen(carries)], |_| announced);
-            found.first().map(|guard| guard.on)
+    fn finalizer_stays_until_the_grace_period_after_the_last_taken_webhook() {
+        let (mut finalizers, at) = (Finalizers::default(), Duration::from_secs);
+        let (free, held) = (registered(json!(["x"]), Value::Null), registered(json!(["x", FINALIZER]), Value::Null));
+        let mut step = |second, one: &OwnRegistration, carries, announced| {
+            let found = finalizers.step(
+                at(second),
+                std::slice::from_ref(one),
+                (carries || announced).then_some(HookType::Validating).into_iter(),
+            );
+            found.first().map(|change| change.add)
         };
         assert_eq!(step(0, &free, false, false), None);
         assert_eq!(step(1, &free, false, true), Some(true), "before anything is taken");
@@ -123,10 +117,10 @@ mod tests {
         assert_eq!(step(8, &free, false, false), None);
         let going = registered(json!(["x"]), json!("2026-11-21T00:00:00Z"));
         assert_eq!(step(9, &going, true, false), None, "what is being deleted takes no finalizer");
-        let going = registered(json!([GUARD]), json!("2026-11-21T00:00:00Z"));
+        let going = registered(json!([FINALIZER]), json!("2026-11-21T00:00:00Z"));
         assert_eq!((step(10, &going, false, false), step(14, &going, false, false)), (None, Some(false)));
-        let mut new = Guards::default();
-        let mut later = |second| new.step(at(second), std::slice::from_ref(&held), &[seen(false)], |_| false).len();
+        let mut new = Finalizers::default();
+        let mut later = |second| new.step(at(second), std::slice::from_ref(&held), std::iter::empty()).len();
         assert_eq!((later(0), later(4), later(5)), (0, 0, 1), "one that begins does not know until when it was needed");
     }
 }

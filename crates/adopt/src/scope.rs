@@ -167,10 +167,13 @@ fn split(text: &str) -> Vec<&str> {
 
 #[cfg(test)]
 mod tests {
+    use gatepost_api::HookType;
+
     use super::*;
+    use crate::standings;
 
     #[test]
-    fn selectors_are_read_as_kubectl_takes_them() {
+    fn selector_is_parsed_as_by_kubectl() {
         let read = |text: &str| parse_selector(text).map(|selector| selector.to_string());
         for (text, selector) in [
             ("a=b", "a=b"),
@@ -190,23 +193,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named_counts_more_than_what_is_said_of_all() {
+    fn named_request_overrides_requests_for_all() {
         let object = json!({"metadata": {"name": "c", "labels": {"team": "x"}}, "webhooks": [{"name": "w"}]});
         let standing = standings(HookType::Validating, &object).remove(0);
-        let judge = |wishes: &Wishes, wanted: &AdoptionScope| wishes.judge(&standing, wanted);
-        let mut wishes = Wishes::default();
-        assert_eq!(judge(&wishes, &AdoptionScope::Named), Err(Reason::NotWanted));
-        assert_eq!(judge(&wishes, &AdoptionScope::All), Ok(()));
-        wishes.releasing(&["validating/c".to_owned()], false);
-        assert_eq!(judge(&wishes, &AdoptionScope::All), Err(Reason::Released));
-        wishes.adopting(&["validating/c".to_owned()], false);
-        assert_eq!(judge(&wishes, &AdoptionScope::Named), Ok(()));
-        wishes.releasing(&[], true);
-        assert_eq!(judge(&wishes, &AdoptionScope::All), Err(Reason::Released));
-        wishes.adopting(&["c".to_owned()], false);
-        assert_eq!(judge(&wishes, &AdoptionScope::Named), Ok(()), "one by one");
-        wishes.releasing(&[], true);
-        wishes.adopting(&[], true);
-        assert_eq!(judge(&wishes, &AdoptionScope::Named), Ok(()));
+        let judge = |requests: &AdoptionRequests, wanted: &AdoptionScope| requests.judge(&standing, wanted);
+        let mut requests = AdoptionRequests::default();
+        assert_eq!(judge(&requests, &AdoptionScope::Named), Err(Reason::NotWanted));
+        assert_eq!(judge(&requests, &AdoptionScope::All), Ok(()));
+        requests.release(&["validating/c".to_owned()], false);
+        assert_eq!(judge(&requests, &AdoptionScope::All), Err(Reason::Released));
+        requests.adopt(&["validating/c".to_owned()], false);
+        assert_eq!(judge(&requests, &AdoptionScope::Named), Ok(()));
+        requests.release(&[], true);
+        assert_eq!(judge(&requests, &AdoptionScope::All), Err(Reason::Released));
+        requests.adopt(&["c".to_owned()], false);
+        assert_eq!(judge(&requests, &AdoptionScope::Named), Ok(()), "one by one");
+        requests.release(&[], true);
+        requests.adopt(&[], true);
+        assert_eq!(judge(&requests, &AdoptionScope::Named), Ok(()));
     }
 }

@@ -5,9 +5,21 @@
 mod served;
 mod world;
 
+use std::time::Duration;
+
 use proptest::{collection::vec, prelude::*};
 
 use self::world::{Event, SECOND, World, event};
+use crate::{SeenWebhook, WebhookStanding};
+
+impl SeenWebhook {
+    /// A webhook that can be served and is wanted, without an objection.
+    pub(crate) fn sound(standing: WebhookStanding) -> Self {
+        let (unservable, objection, in_flight) = (None, None, Duration::ZERO);
+        let (unsent, asks_authorizer) = (false, false);
+        Self { standing, unservable, objection, unsent, wanted: Ok(()), asks_authorizer, guarded: true, in_flight }
+    }
+}
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
@@ -40,7 +52,7 @@ proptest! {
 }
 
 #[test]
-fn with_everybody_well_both_call_it_for_less_than_five_seconds() {
+fn overlap_of_healthy_replicas_is_less_than_five_seconds() {
     let mut world = World::new((2, 1, 1));
     (0..30 * SECOND).for_each(|_| world.go_on());
     assert!(world.carries_now(), "taken");
@@ -58,7 +70,7 @@ fn with_everybody_well_both_call_it_for_less_than_five_seconds() {
 }
 
 #[test]
-fn an_owner_who_replaces_it_all_the_time_keeps_it() {
+fn webhook_replaced_repeatedly_is_left_to_the_apiserver() {
     let mut world = World::new((2, 1, 1));
     (0..10 * SECOND).for_each(|_| world.go_on());
     for _ in 0..30 {
@@ -70,7 +82,7 @@ fn an_owner_who_replaces_it_all_the_time_keeps_it() {
 }
 
 #[test]
-fn an_owner_who_replaces_it_at_once_keeps_it() {
+fn webhook_replaced_right_after_each_take_is_left_to_the_apiserver() {
     for steps in 0..6 {
         let mut world = World::new((2, 1, 1));
         world.happens(Event::React(Some(steps)));
@@ -83,7 +95,7 @@ fn an_owner_who_replaces_it_at_once_keeps_it() {
 }
 
 #[test]
-fn an_owner_who_writes_all_the_time_keeps_it() {
+fn webhook_written_all_the_time_is_not_taken() {
     let mut world = World::new((2, 1, 2));
     world.happens(Event::Rotate(Some(1)));
     (0..120 * SECOND).for_each(|_| world.go_on());
@@ -99,7 +111,7 @@ fn an_owner_who_writes_all_the_time_keeps_it() {
 }
 
 #[test]
-fn the_next_leader_leaves_it_to_an_owner_who_keeps_it() {
+fn next_leader_leaves_a_fought_webhook_to_the_apiserver() {
     let mut world = World::new((2, 1, 1));
     world.happens(Event::React(Some(1)));
     (0..20 * SECOND).for_each(|_| world.go_on());
@@ -109,11 +121,11 @@ fn the_next_leader_leaves_it_to_an_owner_who_keeps_it() {
         world.happens(Event::Kill(replica, 20));
         (0..50 * SECOND).for_each(|_| world.go_on());
     }
-    assert_eq!(world.twice_for, 0, "whoever leads");
+    assert_eq!(world.twice_for, 0, "whoever leaderships");
 }
 
 #[test]
-fn a_write_that_comes_late_takes_nothing() {
+fn late_write_does_not_take_a_released_webhook() {
     for killed in [false, true] {
         let mut world = World::new((2, 1, 1));
         world.happens(Event::Late(60 * SECOND));
@@ -134,7 +146,7 @@ fn a_write_that_comes_late_takes_nothing() {
 }
 
 #[test]
-fn what_its_owner_takes_back_while_nothing_can_be_written_is_called_until_the_apiserver_has_heard() {
+fn webhook_dropped_while_nothing_can_be_written_is_skipped_after_the_grace_period() {
     let mut world = World::new((9, 1, 1));
     (0..10 * SECOND).for_each(|_| world.go_on());
     assert!(world.carries_now(), "taken");
@@ -148,7 +160,7 @@ fn what_its_owner_takes_back_while_nothing_can_be_written_is_called_until_the_ap
 
 /// The longest time for which both call it where an owner replaces it again and again, over many moments of each drop.
 #[test]
-fn the_end_of_a_fight_is_short_at_whatever_moment() {
+fn overlap_at_the_end_of_a_fight_is_less_than_five_seconds() {
     let mut longest = 0;
     for (offset, slow) in (0..20).zip([1, 2, 3].into_iter().cycle()) {
         let mut world = World::new((9, 1, slow));
@@ -163,7 +175,7 @@ fn the_end_of_a_fight_is_short_at_whatever_moment() {
 }
 
 #[test]
-fn the_next_leader_ends_what_the_former_one_has_begun() {
+fn overlap_after_the_death_of_a_leader_is_less_than_fifteen_seconds() {
     let mut longest = 0;
     for offset in 0..40 {
         for drops in [false, true] {
@@ -185,7 +197,7 @@ fn the_next_leader_ends_what_the_former_one_has_begun() {
 
 /// The condition of a leader that dies comes and goes before anybody reads it; a slow apiserver goes by it for a while.
 #[test]
-fn what_was_taken_and_dropped_unseen_is_called_for_as_long_as_requests_are_held_back() {
+fn webhook_taken_and_dropped_unseen_is_called_for_the_in_flight_time() {
     for (slow, lag) in (1..8).flat_map(|slow| [0, 5, 9].map(|lag| (slow, lag))) {
         for restart in [3, 80, 120] {
             let mut world = World::new((lag, 1, slow));
@@ -208,7 +220,7 @@ fn what_was_taken_and_dropped_unseen_is_called_for_as_long_as_requests_are_held_
 }
 
 #[test]
-fn what_is_taken_and_given_back_while_a_replica_is_paused_is_called_by_that_at_once() {
+fn webhook_taken_and_given_back_during_a_pause_is_called_at_once() {
     for lag in [0, 5, 9] {
         for steps in 0..40 {
             let mut world = World::new((lag, 1, 1));

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_webhook_carries_our_condition_by_name_and_expression() {
+    fn webhook_carries_our_condition_by_name_and_expression() {
         let ours = json!({"name": CONDITION, "expression": EXPRESSION});
         let own = json!({"name": "a.b/c", "expression": "true"});
         let both = one(json!([own, ours]), json!([]));
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gatepost_asks_nobody_about_stays_with_the_apiserver() {
+    fn condition_excludes_exempt_resources_that_the_rules_match() {
         let standing = |expression: &str, group: &str, resource: &str| {
             let conditions = json!([{"name": CONDITION, "expression": expression}]);
             let rule = json!({"apiGroups": ["apps", group], "resources": [resource]});
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_that_our_registration_leaves_out_stay_with_the_apiserver() {
+    fn condition_excludes_namespaces_that_our_registration_excludes() {
         let excluded = ["kube-system".to_owned(), "gatepost".to_owned()];
         let expression = |mut standing: WebhookStanding| {
             standing.leave(&excluded);
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn the_apiserver_says_whose_it_is() {
+    fn condition_is_ours_if_only_our_field_manager_owns_it() {
         let ours = json!([{"name": CONDITION, "expression": EXPRESSION}]);
         let fields = json!({"f:webhooks": {"k:{\"name\":\"w.x.y\"}": {"f:matchConditions":
             {"k:{\"name\":\"gatepost.dev/served\"}": {"f:name": {}}}}}});

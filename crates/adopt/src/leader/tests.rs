@@ -5,7 +5,8 @@ mod handed_over;
 use serde_json::json;
 
 use super::*;
-use crate::{adopt::standings, model::HookType};
+use crate::standings;
+use gatepost_api::HookType;
 
 fn seen(carries: bool) -> SeenWebhook {
     let mut entry = json!({"name": "w"});
@@ -23,16 +24,16 @@ fn turn(leader: &mut Leader, second: u64, seen: &SeenWebhook, announced: bool, m
         seen,
         announced,
         unconfirmed: missing.clone(),
-        silent: missing,
+        not_claiming: missing,
         stalled: &[],
-        in_vain: false,
+        unconfirmed_by_stalled: false,
         missing: None,
     };
     leader.turn(Duration::from_secs(second), &[facts], None).remove(0).1
 }
 
 #[test]
-fn a_webhook_is_taken_once_every_replica_calls_it() {
+fn webhook_is_taken_once_every_replica_calls_it() {
     let mut leader = Leader::default();
     assert_eq!(turn(&mut leader, 0, &seen(false), false, &[]), Decision::Announce, "nobody has read it yet");
     assert_eq!(turn(&mut leader, 1, &seen(false), true, &["b"]), Decision::Announce);
@@ -43,7 +44,7 @@ fn a_webhook_is_taken_once_every_replica_calls_it() {
 }
 
 #[test]
-fn what_a_replica_does_not_call_is_left_after_a_while() {
+fn webhook_that_a_replica_does_not_call_is_left_after_the_announcement() {
     let mut leader = Leader::default();
     assert_eq!(turn(&mut leader, 0, &seen(false), true, &["b"]), Decision::Announce);
     let left = Decision::Leave(Reason::NotCalled(vec!["b".to_owned()]));
@@ -59,9 +60,16 @@ fn what_a_replica_does_not_call_is_left_after_a_while() {
 fn nothing_is_announced_to_a_replica_that_does_not_answer() {
     let (mut leader, seen, stalled) = (Leader::default(), seen(false), ["b".to_owned()]);
     let mut turn = |second, stalled| {
-        let (unconfirmed, silent) = (vec!["b".to_owned()], Vec::new());
-        let facts =
-            Facts { seen: &seen, announced: false, unconfirmed, silent, stalled, in_vain: false, missing: None };
+        let (unconfirmed, not_claiming) = (vec!["b".to_owned()], Vec::new());
+        let facts = Facts {
+            seen: &seen,
+            announced: false,
+            unconfirmed,
+            not_claiming,
+            stalled,
+            unconfirmed_by_stalled: false,
+            missing: None,
+        };
         leader.turn(Duration::from_secs(second), &[facts], None).remove(0).1
     };
     assert_eq!(turn(0, &stalled), Decision::Leave(Reason::NotCalled(stalled.to_vec())));
@@ -70,7 +78,7 @@ fn nothing_is_announced_to_a_replica_that_does_not_answer() {
 }
 
 #[test]
-fn what_its_owner_has_just_changed_is_taken_once_everybody_has_read_that() {
+fn changed_webhook_is_taken_once_every_replica_has_read_the_change() {
     let mut leader = Leader::default();
     let mut changed = seen(false);
     changed.standing.entry["rules"] = json!([{}]);
@@ -81,7 +89,7 @@ fn what_its_owner_has_just_changed_is_taken_once_everybody_has_read_that() {
 }
 
 #[test]
-fn what_changes_at_every_turn_is_left_and_says_so() {
+fn webhook_that_changes_at_every_turn_is_left_as_unservable() {
     let mut leader = Leader::default();
     let mut last = Decision::Keep;
     for second in 0..7 {
@@ -94,7 +102,7 @@ fn what_changes_at_every_turn_is_left_and_says_so() {
 }
 
 #[test]
-fn what_is_not_guarded_is_not_taken() {
+fn webhook_is_not_taken_without_finalizer_on_the_registration() {
     let mut leader = Leader::default();
     let open = SeenWebhook { guarded: false, ..seen(false) };
     assert_eq!(turn(&mut leader, 0, &open, true, &[]), Decision::Announce);
@@ -103,7 +111,7 @@ fn what_is_not_guarded_is_not_taken() {
 }
 
 #[test]
-fn a_write_that_may_be_on_its_way_is_kept_from_coming_late() {
+fn webhook_with_a_write_in_flight_is_fenced() {
     let mut leader = Leader::default();
     let released = SeenWebhook { wanted: Err(Reason::Released), ..seen(false) };
     let (fence, leave) = (Decision::Fence(Reason::Released), Decision::Leave(Reason::Released));
@@ -119,12 +127,12 @@ fn a_write_that_may_be_on_its_way_is_kept_from_coming_late() {
     leader.begin(Duration::from_secs(7), std::slice::from_ref(&released), &before, &BTreeMap::new());
     assert_eq!(turn(&mut leader, 7, &released, true, &[]), fence, "of the leader before us");
     assert_eq!(turn(&mut leader, 100, &released, true, &[]), fence, "until it is another object");
-    leader.refused(&released.standing.key, "422".to_owned(), Duration::from_secs(101));
+    leader.on_refusal(&released.standing.key, "422".to_owned(), Duration::from_secs(101));
     assert_eq!(turn(&mut leader, 102, &released, true, &[]), leave, "which takes no such write either");
 }
 
 #[test]
-fn what_carries_it_and_is_not_called_is_given_back() {
+fn taken_webhook_that_a_replica_does_not_call_is_given_back() {
     let mut leader = Leader::default();
     assert_eq!(turn(&mut leader, 0, &seen(true), true, &["b"]), Decision::Keep);
     assert_eq!(turn(&mut leader, 3, &seen(true), true, &[]), Decision::Keep);
@@ -144,7 +152,7 @@ fn what_carries_it_and_is_not_called_is_given_back() {
 }
 
 #[test]
-fn a_release_by_an_operator_ends_a_fight() {
+fn release_ends_a_fight() {
     let mut leader = Leader::default();
     for second in 0..8 {
         turn(&mut leader, second, &seen(second % 2 == 0), true, &[]);
@@ -158,7 +166,7 @@ fn a_release_by_an_operator_ends_a_fight() {
 }
 
 #[test]
-fn what_a_replica_that_starts_gives_back_is_no_drop_by_its_owner() {
+fn giving_back_by_a_starting_replica_is_not_a_drop_by_the_owner() {
     let mut leader = Leader::default();
     let mut given_back = seen(false);
     given_back.standing.given_back = true;
@@ -172,26 +180,33 @@ fn what_a_replica_that_starts_gives_back_is_no_drop_by_its_owner() {
 }
 
 #[test]
-fn what_the_apiserver_refuses_rests_also_where_it_keeps_the_condition() {
+fn rejected_write_pauses_a_webhook_that_keeps_the_condition() {
     let mut leader = Leader::default();
     let key = seen(true).standing.key;
-    let rests = |leader: &Leader, second| leader.rests(&key, Duration::from_secs(second));
+    let is_paused = |leader: &Leader, second| leader.is_paused(&key, Duration::from_secs(second));
     assert_eq!(turn(&mut leader, 0, &seen(true), true, &[]), Decision::Keep);
-    assert!(!rests(&leader, 0));
-    leader.refused(&key, "422".to_owned(), Duration::from_secs(1));
+    assert!(!is_paused(&leader, 0));
+    leader.on_refusal(&key, "422".to_owned(), Duration::from_secs(1));
     assert_eq!(turn(&mut leader, 2, &seen(true), true, &[]), Decision::Keep, "as it is");
-    assert_eq!((rests(&leader, 2), rests(&leader, 60), rests(&leader, 61)), (true, true, false));
+    assert_eq!((is_paused(&leader, 2), is_paused(&leader, 60), is_paused(&leader, 61)), (true, true, false));
 }
 
 #[test]
-fn limits_fights_and_old_apiservers_leave_it() {
+fn webhook_is_left_if_full_fought_refused_or_the_apiserver_is_old() {
     let mut leader = Leader::default();
     let mut full = seen(false);
     full.standing.conditions = 64;
     assert_eq!(turn(&mut leader, 0, &full, true, &[]), Decision::Leave(Reason::Full));
-    let (unconfirmed, silent) = (Vec::new(), Vec::new());
-    let facts =
-        Facts { seen: &seen(false), announced: true, unconfirmed, silent, stalled: &[], in_vain: false, missing: None };
+    let (unconfirmed, not_claiming) = (Vec::new(), Vec::new());
+    let facts = Facts {
+        seen: &seen(false),
+        announced: true,
+        unconfirmed,
+        not_claiming,
+        stalled: &[],
+        unconfirmed_by_stalled: false,
+        missing: None,
+    };
     let old = leader.turn(Duration::ZERO, std::slice::from_ref(&facts), Some("1.27")).remove(0).1;
     assert_eq!(old, Decision::Leave(Reason::NoConditions("1.27".to_owned())));
     for second in 0..4 {
@@ -202,17 +217,24 @@ fn limits_fights_and_old_apiservers_leave_it() {
             _ => assert_eq!(after, Decision::Leave(Reason::Fought(4))),
         }
     }
-    leader.refused(&seen(false).standing.key, "422".to_owned(), Duration::from_secs(1000));
+    leader.on_refusal(&seen(false).standing.key, "422".to_owned(), Duration::from_secs(1000));
     assert_eq!(turn(&mut leader, 1001, &seen(false), true, &[]), Decision::Leave(Reason::Refused("422".to_owned())));
 }
 
 #[test]
-fn what_may_be_received_where_it_is_not_called_is_not_taken_and_given_back_after_a_while() {
+fn missing_receiver_prevents_taking_and_gives_back_when_overdue() {
     let mut leader = Leader::default();
     let mut turn = |second, carries, missing| {
-        let (unconfirmed, silent) = (Vec::new(), Vec::new());
-        let facts =
-            Facts { seen: &seen(carries), announced: true, unconfirmed, silent, stalled: &[], in_vain: false, missing };
+        let (unconfirmed, not_claiming) = (Vec::new(), Vec::new());
+        let facts = Facts {
+            seen: &seen(carries),
+            announced: true,
+            unconfirmed,
+            not_claiming,
+            stalled: &[],
+            unconfirmed_by_stalled: false,
+            missing,
+        };
         leader.turn(Duration::from_secs(second), &[facts], None).remove(0).1
     };
     let reason = || Reason::ReplicaMissing("b".to_owned());
@@ -227,7 +249,7 @@ fn what_may_be_received_where_it_is_not_called_is_not_taken_and_given_back_after
 }
 
 #[test]
-fn a_condition_of_our_name_by_somebody_else_is_told_and_left() {
+fn foreign_condition_of_our_name_is_the_reason_even_if_not_wanted() {
     let mut leader = Leader::default();
     let mut odd = seen(false);
     (odd.unservable, odd.wanted) = (Some(Reason::ForeignCondition), Err(Reason::NotWanted));
@@ -235,17 +257,17 @@ fn a_condition_of_our_name_by_somebody_else_is_told_and_left() {
 }
 
 #[test]
-fn an_announcement_counts_from_when_it_can_be_read() {
+fn announcement_counts_from_its_write() {
     let mut leader = Leader::default();
     assert_eq!(turn(&mut leader, 0, &seen(false), false, &[]), Decision::Announce);
-    leader.announced(Duration::ZERO, Duration::from_millis(600));
+    leader.on_announced(Duration::ZERO, Duration::from_millis(600));
     assert_eq!(turn(&mut leader, 2, &seen(false), true, &[]), Decision::Announce, "a replica may not have read it");
-    leader.announced(Duration::from_secs(2), Duration::from_millis(2600));
+    leader.on_announced(Duration::from_secs(2), Duration::from_millis(2600));
     assert_eq!(turn(&mut leader, 3, &seen(false), true, &[]), Decision::Take);
 }
 
 #[test]
-fn an_apiserver_that_answers_no_write_is_not_asked_for_ever() {
+fn unanswered_writes_are_tried_three_times() {
     let mut leader = Leader::default();
     let mut takes = 0;
     for second in 0..20 {
@@ -255,7 +277,7 @@ fn an_apiserver_that_answers_no_write_is_not_asked_for_ever() {
 }
 
 #[test]
-fn what_may_have_been_taken_unseen_ends_for_as_long_as_requests_are_held_back() {
+fn webhook_with_a_failed_write_is_ending_for_the_in_flight_time() {
     let (mut leader, at) = (Leader::default(), Duration::from_millis);
     let slow = SeenWebhook { in_flight: Duration::from_secs(20), ..seen(false) };
     for (second, decision) in [(0, Decision::Announce), (2, Decision::Take)] {
@@ -265,12 +287,12 @@ fn what_may_have_been_taken_unseen_ends_for_as_long_as_requests_are_held_back() 
     let mut replaced = SeenWebhook { wanted: Err(Reason::Released), ..slow };
     replaced.standing.version = "9".to_owned();
     assert_eq!(turn(&mut leader, 3, &replaced, true, &[]), Decision::Leave(Reason::Released));
-    let lingers = |milliseconds| leader.lingers(&replaced.standing.key, at(milliseconds));
-    assert_eq!((lingers(24_499), lingers(24_500)), (true, false));
+    let is_ending = |milliseconds| leader.is_ending(&replaced.standing.key, at(milliseconds));
+    assert_eq!((is_ending(24_499), is_ending(24_500)), (true, false));
 }
 
 #[test]
-fn a_release_by_an_operator_ends_a_pause() {
+fn release_ends_a_pause() {
     let mut leader = Leader::default();
     assert_eq!(turn(&mut leader, 0, &seen(false), true, &["b"]), Decision::Announce);
     assert!(matches!(turn(&mut leader, 6, &seen(false), true, &["b"]), Decision::Leave(Reason::NotCalled(_))));

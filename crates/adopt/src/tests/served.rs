@@ -3,10 +3,8 @@
 
 use std::{borrow::Cow, cell::Cell};
 
-use crate::{
-    cel::{AccessDecisions, Allowance, Condition, Input, JsonDocument, Request, User},
-    model::{ServedCondition, registration::SERVED_BUT_EXEMPT},
-};
+use gatepost_api::{ServedCondition, registration::SERVED_BUT_EXEMPT};
+use gatepost_cel::{AccessDecisions, Allowance, Condition, Input, JsonDocument, Request, User};
 
 /// Resource, subresource, operation, namespace, and the labels of the object; `None` where there is no object.
 type About<'a> = (&'a str, &'a str, &'a str, &'a str, Option<&'a str>);

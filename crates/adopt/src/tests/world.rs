@@ -5,16 +5,17 @@ use std::{
     time::Duration,
 };
 
+use gatepost_api::HookType;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::{adopt::*, model::HookType};
+use crate::*;
 
 /// Steps of one second.
-pub(super) const SECOND: u32 = 10;
+pub(crate) const SECOND: u32 = 10;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Event {
+pub(crate) enum Event {
     /// The owner replaces the object.
     Replace,
     /// The replica of that number is killed, and started again so many steps later.
@@ -36,7 +37,7 @@ pub(super) enum Event {
     Nothing,
 }
 
-pub(super) fn event() -> impl Strategy<Value = Event> {
+pub(crate) fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         2 => Just(Event::Replace),
         2 => (0..2_usize, 1..300_u32).prop_map(|(replica, steps)| Event::Kill(replica, steps)),
@@ -54,8 +55,8 @@ pub(super) fn event() -> impl Strategy<Value = Event> {
 #[derive(Default)]
 struct Replica {
     follower: Follower,
-    lead: Lead,
-    followed: Followed,
+    leadership: Leadership,
+    plan: CallPlan,
     /// Step of its next read.
     next: u32,
     /// It has read at least once, and serves.
@@ -77,7 +78,7 @@ struct Replica {
 }
 
 /// A write on its way: it happens at the step if the object is still of that version.
-pub(super) struct Writing {
+pub(crate) struct Writing {
     at: u32,
     version: u64,
     /// The condition is put or taken; otherwise the object only becomes another one.
@@ -86,36 +87,36 @@ pub(super) struct Writing {
     by: (usize, String),
 }
 
-pub(super) struct World {
-    pub(super) step: u32,
+pub(crate) struct World {
+    pub(crate) step: u32,
     carries: Vec<bool>,
     version: u64,
     lag: u32,
     /// Longest time from an apiserver's look at the condition to the review.
-    pub(super) in_flight: u32,
+    pub(crate) in_flight: u32,
     probe: u32,
     slow: u32,
     wanted: bool,
     servable: bool,
     announcement: Announcement,
-    fights: BTreeMap<String, KeptFights>,
-    pub(super) holder: String,
+    fights: BTreeMap<String, FightRecord>,
+    pub(crate) holder: String,
     renewed: u32,
     /// Claims, and the step of the last renewal, by holder.
     leases: BTreeMap<String, (Option<Claims>, u32)>,
     replicas: [Replica; 2],
-    pub(super) writing: Vec<Writing>,
+    pub(crate) writing: Vec<Writing>,
     late: u32,
     /// Nothing can be written until this step.
-    pub(super) mute: u32,
+    pub(crate) mute: u32,
     reacts: Option<u32>,
     /// Step at which the owner replaces the object because of a condition.
     reaction: Option<u32>,
     rotates: Option<u32>,
-    pub(super) twice: u32,
+    pub(crate) twice: u32,
     /// Steps for which both have called it.
-    pub(super) twice_for: u32,
-    pub(super) longest: u32,
+    pub(crate) twice_for: u32,
+    pub(crate) longest: u32,
 }
 
 fn now(step: u32) -> Duration {
@@ -123,7 +124,7 @@ fn now(step: u32) -> Duration {
 }
 
 impl World {
-    pub(super) fn new((lag, probe, slow): (u32, u32, u32)) -> Self {
+    pub(crate) fn new((lag, probe, slow): (u32, u32, u32)) -> Self {
         let mut world = Self {
             step: 0,
             carries: vec![false],
@@ -154,7 +155,7 @@ impl World {
         world
     }
 
-    pub(super) fn carries_now(&self) -> bool {
+    pub(crate) fn carries_now(&self) -> bool {
         self.carries.last().copied().unwrap_or_default()
     }
 
@@ -186,7 +187,7 @@ impl World {
             Lease::of(&lease).unwrap()
         };
         let leader = leader_lease("1", &self.holder, &self.renewed.to_string(), &self.announcement, &[], &self.fights);
-        let mut leases = vec![versioned(leader, LEADER)];
+        let mut leases = vec![versioned(leader, LEADER_LEASE)];
         for (holder, (claims, renewed)) in &self.leases {
             let lease = replica_lease(holder, &renewed.to_string(), claims.as_ref());
             leases.push(versioned(lease, &lease_name(holder)));
@@ -194,7 +195,7 @@ impl World {
         leases
     }
 
-    pub(super) fn happens(&mut self, event: Event) {
+    pub(crate) fn happens(&mut self, event: Event) {
         match event {
             Event::Replace => self.set(false),
             Event::Kill(replica, steps) => {
@@ -215,7 +216,7 @@ impl World {
         }
     }
 
-    pub(super) fn go_on(&mut self) {
+    pub(crate) fn go_on(&mut self) {
         self.step += 1;
         self.carries.push(self.carries_now());
         for write in self.writing.extract_if(.., |write| write.at <= self.step).collect::<Vec<_>>() {
@@ -225,7 +226,7 @@ impl World {
                 let (index, holder) = write.by;
                 if write.carries == Some(true) && self.holder(index) == holder {
                     let key = self.seen().standing.key;
-                    self.replicas[index].lead.landed(&key, now(self.step));
+                    self.replicas[index].leadership.leader().on_taken(&key, now(self.step));
                 }
                 self.reaction = self.reacts.filter(|_| self.carries_now()).map(|steps| self.step + steps);
             }
@@ -285,9 +286,9 @@ impl World {
         let (step, seen, leases) = (self.step, self.seen(), self.leases());
         let (probe, slow, holder) = (self.probe, self.slow, self.holder(index));
         let replica = &mut self.replicas[index];
-        replica.followed = replica.follower.read(now(step), &holder, &leases, std::slice::from_ref(&seen));
+        replica.plan = replica.follower.read(now(step), &holder, &leases, std::slice::from_ref(&seen));
         let began = *replica.began.get_or_insert(step);
-        let unserved = &replica.followed.unserved;
+        let unserved = &replica.plan.unserved;
         if !unserved.is_empty() && !replica.ready {
             if step < began + 10 * SECOND {
                 if step >= self.mute && unserved.iter().any(|unserved| unserved.carries) {
@@ -300,24 +301,24 @@ impl World {
         }
         // One that was paused serves at once, whatever it cannot call.
         replica.gave_up |= replica.paused > 0 && !unserved.is_empty();
-        match replica.followed.asked.first() {
+        match replica.plan.webhooks.first() {
             None => (replica.calls, replica.probed) = (false, None),
-            Some(asked) if !replica.ready || asked.at_once => replica.calls = true,
+            Some(webhook) if !replica.ready || webhook.at_once => replica.calls = true,
             Some(_) if !replica.calls && replica.probed.is_none() => replica.probed = Some(step + probe),
             Some(_) => {}
         }
         replica.ready = true;
         let in_force = if replica.calls { BTreeSet::from([seen.standing.key.id()]) } else { BTreeSet::new() };
-        replica.says = Some((step + slow, replica.followed.claims(&in_force)));
-        replica.lead.hear(now(step), &leases);
-        if !replica.lead.may_lead(now(step), &leases[0], &holder) {
+        replica.says = Some((step + slow, replica.plan.claims(&in_force)));
+        replica.leadership.observe(now(step), &leases);
+        if !replica.leadership.may_lead(now(step), &leases[0], &holder) {
             return;
         }
         let held = self.holder == holder;
         let seen = std::slice::from_ref(&seen);
         let turn =
-            Turn { now: now(step), leases: &leases, seen, registered: &[], receivers: &[], unsupported: None, held };
-        let plan = replica.lead.plan(turn);
+            Turn { now: now(step), leases: &leases, seen, registrations: &[], receivers: &[], unsupported: None, held };
+        let plan = replica.leadership.plan(turn);
         if step < self.mute {
             return;
         }
@@ -329,7 +330,7 @@ impl World {
         }
         (self.holder, self.renewed) = (holder, step);
         (self.announcement, self.fights) = (plan.announcement, plan.fights);
-        self.replicas[index].lead.announced(now(step), now(step));
+        self.replicas[index].leadership.leader().on_announced(now(step), now(step));
     }
 
     fn judge(&mut self) {

@@ -1,8 +1,7 @@
+use gatepost_cel::Condition;
+
 use super::*;
-use crate::{
-    cel::Condition,
-    model::{Operation, registration::SERVED_BUT_EXEMPT},
-};
+use crate::{Operation, registration::SERVED_BUT_EXEMPT};
 
 /// Group, resource and kind.
 type About = (&'static str, &'static str, &'static str);
@@ -38,7 +37,7 @@ const EXEMPT: [(About, Eligibility); 14] = [
 const POD: About = ("", "pods", "Pod");
 
 #[test]
-fn what_no_hook_is_asked_about_is_what_the_apiserver_goes_on_asking_about() {
+fn served_condition_lists_exactly_the_exempt_resources() {
     let all = exempt_resources().map(|(group, resource, kind)| format!("'{group}/{kind} {group}/{resource}'"));
     let list = all.collect::<Vec<_>>().join(", ");
     assert!(SERVED_BUT_EXEMPT.ends_with(&format!(" in [{list}]")), "{list}");
@@ -60,7 +59,7 @@ fn our_configuration_admissions_and_virtual_resources_are_exempt_in_any_version(
 
 /// A rule that names an exempt kind beside a pod, or the other way round, is judged as one about the pod.
 #[test]
-fn what_names_an_exempt_kind_or_resource_alone_is_not_exempt() {
+fn exempt_kind_or_resource_alone_is_not_exempt() {
     for (about, _) in EXEMPT {
         let (group, resource, kind) = about;
         let mixed = |kind_of: About, resource_of: About| {
@@ -90,7 +89,7 @@ fn what_names_an_exempt_kind_or_resource_alone_is_not_exempt() {
 }
 
 #[test]
-fn what_else_is_in_our_group_is_somebody_elses() {
+fn other_resources_in_our_group_are_eligible() {
     for (resource, kind) in [("widgets", "Widget"), ("breakglasses", "Widget"), ("widgets", "BreakGlass")] {
         assert_eq!(
             eligibility(&review(None, (OURS, resource, kind)), false),

@@ -1,7 +1,7 @@
-//! Exempt: requests about which hooks are not asked. Source: `docs/reference/webhook-semantics.md` §2; our own group:
+//! Requests for which no hooks are called. Source: `docs/reference/webhook-semantics.md` §2; our own group:
 //! S119, "certain special resource paths are always fail open".
 
-use crate::model::{Gvk, Gvr, Review};
+use crate::{Gvk, Gvr, Review};
 
 /// Eligibility of a request for hooks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ const AUTHORIZATION: [ResourceAndKind; 4] = [
 ];
 
 /// May hooks have a say in this? `static_hooks`: some are asked about the configuration of admission, too.
-pub(crate) fn eligibility(review: &Review, static_hooks: bool) -> Eligibility {
+pub fn eligibility(review: &Review, static_hooks: bool) -> Eligibility {
     if is_ours(review) {
         Eligibility::OwnConfig
     } else if is_virtual(review) || !static_hooks && is_admission_config(review) {
@@ -67,17 +67,17 @@ pub(crate) fn eligibility(review: &Review, static_hooks: bool) -> Eligibility {
 }
 
 /// Is this about our own configuration? In any version.
-pub(crate) fn is_ours(review: &Review) -> bool {
+pub fn is_ours(review: &Review) -> bool {
     is_of(review, OURS, &OUR_CONFIG)
 }
 
 /// Is this about the configuration of admission? In any version, as upstream.
-pub(crate) fn is_admission_config(review: &Review) -> bool {
+pub fn is_admission_config(review: &Review) -> bool {
     is_of(review, REGISTRATION, &ADMISSION_CONFIG)
 }
 
 /// Is this about a resource that stores nothing? In any version, as upstream.
-pub(crate) fn is_virtual(review: &Review) -> bool {
+pub fn is_virtual(review: &Review) -> bool {
     is_of(review, AUTHENTICATION_GROUP, &AUTHENTICATION) || is_of(review, AUTHORIZATION_GROUP, &AUTHORIZATION)
 }
 
