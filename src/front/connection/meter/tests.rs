@@ -1,4 +1,4 @@
-//! Tests for floods, and for traffic that is none.
+//! Floods, and traffic that is not one.
 
 use super::*;
 
@@ -15,19 +15,19 @@ fn frame(kind: u8, flags: u8, len: usize) -> Vec<u8> {
     frame
 }
 
-fn begun() -> Meter {
-    let mut meter = Meter::new(Instant::now());
-    assert!(meter.take(&[b'x'; PREFACE]));
+fn begun() -> Frames {
+    let mut meter = Frames::new(Instant::now());
+    assert!(meter.take(HTTP2_PREFACE));
     meter
 }
 
 /// Number of these frames that are taken, at most `most`.
-fn taken(meter: &mut Meter, frame: &[u8], most: usize) -> usize {
+fn taken(meter: &mut Frames, frame: &[u8], most: usize) -> usize {
     (0..most).find(|_| !meter.take(frame)).unwrap_or(most)
 }
 
 #[tokio::test(start_paused = true)]
-async fn frames_that_ask_nothing_are_cut_whatever_they_are() {
+async fn meter_cuts_frames_that_ask_nothing() {
     for (kind, len) in [
         (PING, 8),
         (SETTINGS, 0),
@@ -45,7 +45,7 @@ async fn frames_that_ask_nothing_are_cut_whatever_they_are() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_asks_or_brings_something_goes_on_for_ever() {
+async fn meter_passes_calls_and_large_data() {
     let mut meter = begun();
     let large = frame(DATA, 0, 64);
     assert_eq!(taken(&mut meter, &large, 100_000), 100_000);
@@ -62,7 +62,7 @@ async fn what_asks_or_brings_something_goes_on_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_keepalive_every_now_and_then_goes_on_for_ever() {
+async fn meter_passes_a_regular_keepalive() {
     let mut meter = begun();
     let ping = frame(PING, 0, 8);
     for _ in 0..10_000 {
@@ -73,18 +73,18 @@ async fn a_keepalive_every_now_and_then_goes_on_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn heads_are_found_in_whatever_pieces_they_arrive() {
+async fn meter_finds_frame_heads_in_pieces() {
     let pings = frame(PING, 0, 8).repeat(2048);
-    let whole = [&[b'x'; PREFACE][..], &frame(DATA, 0, 1000), &pings].concat();
+    let whole = [HTTP2_PREFACE.as_slice(), &frame(DATA, 0, 1000), &pings].concat();
     for size in [1, 2, 5, 8, 9, 10, 17, 1000, usize::MAX] {
-        let mut meter = Meter::new(Instant::now());
+        let mut meter = Frames::new(Instant::now());
         assert!(whole.chunks(size.min(whole.len())).all(|piece| meter.take(piece)), "{size}");
         assert!(!meter.take(&frame(PING, 0, 8)), "{size}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_come_of_a_large_frame_is_known() {
+async fn meter_counts_the_bytes_of_a_partial_large_frame() {
     let mut meter = begun();
     let large = frame(DATA, 0, 100_000);
     assert!(meter.take(&large[..HEAD + 40_000]));
