@@ -1,12 +1,43 @@
-//! Access review: decision of an apiserver's authorizer on one access check. Source: `k8s.io/api/authorization/v1`
-//! SubjectAccessReview.
+//! Reviews: what an apiserver's authenticators and authorizer say of a bearer token and of an access check.
+//!
+//! Source: TokenReview of `k8s.io/api/authentication/v1`, SubjectAccessReview of `k8s.io/api/authorization/v1`.
 
+use gatepost_api::{AccessCheck, AccessDecision, AccessTarget, Subject, User};
 use serde_json::{Map, Value, json};
 
-use super::{KubeClient, KubeError};
-use gatepost_api::{AccessCheck, AccessDecision, AccessTarget, Subject, User};
+use crate::{KubeClient, KubeError};
 
-const PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
+
+impl KubeClient {
+    /// Owner of a token: user name, and the rest. `None` where it is nobody's.
+    ///
+    /// # Errors
+    /// [`KubeError::Unwritten`] where the apiserver does not let us ask, or why it could not be asked.
+    pub async fn review_token(&self, token: &str) -> Result<Option<(String, User)>, KubeError> {
+        let kind = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
+        let answer = self.create(TOKEN_REVIEWS, &kind).await?;
+        let status = &answer["status"];
+        if status["authenticated"].as_bool() != Some(true) {
+            return Ok(None);
+        }
+        let unnamed = || self.nonsense(TOKEN_REVIEWS, "it names no user".to_owned());
+        owner(&status["user"]).map(Some).ok_or_else(unnamed)
+    }
+}
+
+fn owner(user: &Value) -> Option<(String, User)> {
+    let texts = |list: &Value| -> Vec<String> {
+        list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let name = user["username"].as_str().filter(|name| !name.is_empty())?.to_owned();
+    let uid = user["uid"].as_str().unwrap_or_default().to_owned();
+    let extra = user["extra"].as_object().into_iter().flatten();
+    let extra = extra.map(|(key, values)| (key.clone(), texts(values))).collect();
+    Some((name, User { uid, groups: texts(&user["groups"]), extra }))
+}
+
+const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
 impl KubeClient {
     /// Has an access check of that user's request decided.
@@ -19,11 +50,11 @@ impl KubeClient {
         user: &User,
         check: &AccessCheck,
     ) -> Result<AccessDecision, KubeError> {
-        let answer = self.create(PATH, &review(username, user, check)).await?;
+        let answer = self.create(ACCESS_REVIEWS, &review(username, user, check)).await?;
         let status = &answer["status"];
         let text = |key: &str| status[key].as_str().filter(|text| !text.is_empty());
         match status["allowed"].as_bool() {
-            None => Err(self.nonsense(PATH, "it does not say whether it is allowed".to_owned())),
+            None => Err(self.nonsense(ACCESS_REVIEWS, "it does not say whether it is allowed".to_owned())),
             Some(allowed) => Ok(AccessDecision {
                 allowed,
                 reason: text("reason").unwrap_or_default().into(),
@@ -65,8 +96,18 @@ fn review(username: &str, user: &User, AccessCheck { subject, verb, target }: &A
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use gatepost_api::ResourceAccess;
+
+    use super::*;
+
+    #[test]
+    fn an_owner_has_a_name() {
+        let user = json!({"username": "ann", "uid": "7", "groups": ["a", "b"], "extra": {"x": ["1", "2"]}});
+        let (name, user) = owner(&user).unwrap();
+        assert_eq!((&*name, &*user.uid, user.groups.len()), ("ann", "7", 2));
+        assert_eq!(user.extra, [("x".to_owned(), vec!["1".to_owned(), "2".to_owned()])]);
+        assert_eq!(owner(&json!({"username": ""})), None);
+    }
 
     #[test]
     fn a_check_is_put_as_the_apiserver_puts_it() {
