@@ -76,6 +76,7 @@ const DOORS: [(&str, &[&str]); 13] = [
         "tonic",
         &[
             "client/",
+            "front/answer.rs",
             "front/grpc/attach.rs",
             "front/grpc/follow.rs",
             "front/grpc/health_reflection.rs",
@@ -84,7 +85,7 @@ const DOORS: [(&str, &[&str]); 13] = [
             "cli/demo",
         ],
     ),
-    ("tonic_reflection", &["front/grpc/health_reflection.rs", "front/connection.rs"]),
+    ("tonic_reflection", &["front/grpc/health_reflection.rs", "front/state.rs"]),
 ];
 
 /// Names forbidden in the pure layers.
