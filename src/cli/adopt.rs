@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use self::wish::{Cluster, State};
 use super::{CommandExit, complain, duration, misused, source::access};
-use crate::{adopt::AdoptionScope, app::UnwaitedRuntime, kube::KubeAccess};
+use crate::{adopt::AdoptionScope, kube::KubeAccess, runtime::UnwaitedRuntime};
 
 /// Timeout of `status` for reading the leases.
 const ASKED_WITHIN: Duration = Duration::from_secs(2);
@@ -160,7 +160,7 @@ impl AdoptCommand {
             if plan {
                 return cluster.plan(selector.as_ref().unwrap_or(&AdoptionScope::All)).await;
             }
-            cluster.wish(|wishes| wishes.adopting(&names, all)).await?;
+            cluster.wish(|wishes| wishes.adopt(&names, all)).await?;
             cluster.wait(&names, within, State::Taken).await
         })
     }
@@ -175,7 +175,7 @@ impl Release {
         let Self { names, all, cluster } = self;
         told(async move {
             let (mut cluster, within) = cluster.open().await?;
-            cluster.wish(|wishes| wishes.releasing(&names, all)).await?;
+            cluster.wish(|wishes| wishes.release(&names, all)).await?;
             cluster.wait(&names, within, State::Released).await
         })
     }

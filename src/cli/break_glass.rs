@@ -17,8 +17,8 @@ use self::{
 };
 use super::{CommandExit, complain, misused};
 use crate::{
-    app::UnwaitedRuntime,
     model::{BreakGlass, break_glass::LONGEST},
+    runtime::UnwaitedRuntime,
     snapshot::{self, Problem, SourceFile},
 };
 

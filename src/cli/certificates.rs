@@ -24,8 +24,8 @@ use super::{
     service::{REGISTRATION, Service},
 };
 use crate::{
-    app::UnwaitedRuntime,
     kube::{KubeAccess, KubeError, ReloadingClient},
+    runtime::UnwaitedRuntime,
     snapshot,
 };
 

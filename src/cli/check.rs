@@ -13,9 +13,9 @@ use std::{
 
 use super::{CommandExit, complain, hazards, hazards::HazardsArg, plural::counted, register};
 use crate::{
-    app::Settings,
     model::{FailurePolicy, Hook, HookType, Initializer, ResourceInitializers, SideEffects},
     rotate::{Candidate, OnHazard, OwnAddresses, candidate::CandidateCache},
+    runtime::Settings,
     snapshot::{Snapshot, hazards::Severity},
     source::{FileSource, ReadError},
 };

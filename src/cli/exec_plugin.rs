@@ -3,7 +3,7 @@
 use std::{ffi::OsString, io::Write as _, time::Duration};
 
 use super::CommandExit;
-use crate::{app::resources::lower_file_limit, kube::plugin};
+use crate::{kube::plugin, runtime::resources::lower_file_limit};
 
 /// Run a kubeconfig's exec plugin, and end it when its time is up or it prints too much
 #[derive(Debug, clap::Args)]

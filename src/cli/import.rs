@@ -20,9 +20,9 @@ use self::{
 };
 use super::{CommandExit, check, complain, plural::counted};
 use crate::{
-    app::{Settings, UnwaitedRuntime},
     kube::{KubeAccess, KubeClient, KubeError, List},
     rotate::{OnHazard, OwnAddresses, candidate::CandidateCache},
+    runtime::{Settings, UnwaitedRuntime},
 };
 
 const EXAMPLES: &str = "\

@@ -11,10 +11,10 @@ use tokio::time::{sleep, timeout};
 
 use super::{CommandExit, complain, source::SourceArgs};
 use crate::{
-    app::UnwaitedRuntime,
     etcd::EtcdClient,
     kube,
     replicas::{AdminUrl, Progress, ReplicasSeen, StatusPlace, ask, read},
+    runtime::UnwaitedRuntime,
     source::SourceLocation,
 };
 

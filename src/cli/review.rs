@@ -13,12 +13,12 @@ use bytes::Bytes;
 
 use super::{CommandExit, ask::ask, complain, duration};
 use crate::{
-    app::UnwaitedRuntime,
     hooks::Method,
     model::{
         Endpoint,
         hook::{Address, EndpointTls},
     },
+    runtime::UnwaitedRuntime,
     snapshot::{UrlProblem, parse_url},
     wire::{pb::k8s::io::api::admission::v1::AdmissionReview, review_json},
 };

@@ -13,8 +13,8 @@ use std::{
 use self::plan::{ClusterFacts, Plan, plan};
 use super::{CommandExit, complain};
 use crate::{
-    app::UnwaitedRuntime,
     kube::{KubeAccess, KubeClient, KubeError},
+    runtime::UnwaitedRuntime,
     snapshot::{self, Snapshot},
     source::FileSource,
 };

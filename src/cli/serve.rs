@@ -25,16 +25,16 @@ use super::{
     size::Size, source::SourceArgs,
 };
 use crate::{
-    app::{
-        Running, Settings, Sidecar,
-        settings::AuditLog,
-        signals::{Signals, StopSignals},
-    },
     kube::KubeAccess,
     model::Dispatch,
     replicas::{Replica, StatusPlace},
     review::{Reasons, Speculation},
     rotate::OnInvalid,
+    runtime::{
+        Running, Settings, Sidecar,
+        settings::AuditLog,
+        signals::{Signals, StopSignals},
+    },
     source::SourceLocation,
 };
 
@@ -375,7 +375,7 @@ fn announce(running: &Running) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::app::DrainResult;
+    use crate::runtime::DrainResult;
 
     #[test]
     fn only_a_shutdown_that_cut_nothing_ends_well() {

@@ -14,9 +14,9 @@ use crate::support::{
     scripted_hook::{Script, ScriptedHook},
 };
 use gatepost::{
-    app::{Settings, Sidecar},
     kube::KubeAccess,
     live::{Current, replica_faults},
+    runtime::{Settings, Sidecar},
     watch::RegistrationWatch,
 };
 use serde_json::{Value, json};

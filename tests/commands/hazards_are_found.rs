@@ -11,8 +11,8 @@ use std::{
 use crate::front::until;
 use crate::support::{gate::document, sidecar::Configured};
 use gatepost::{
-    app::{Settings, Sidecar},
     rotate::OnHazard,
+    runtime::{Settings, Sidecar},
 };
 use serde_json::Value;
 

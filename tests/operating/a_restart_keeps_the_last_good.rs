@@ -11,8 +11,8 @@ use std::{
 use crate::front::until;
 use crate::support::gate::{document, hook};
 use gatepost::{
-    app::{Running, Settings, Sidecar, StartError},
     rotate::OnInvalid,
+    runtime::{Running, Settings, Sidecar, StartError},
 };
 
 struct Trial {

@@ -21,10 +21,10 @@ use crate::support::{
     scripted_hook::{Script, ScriptedHook},
 };
 use gatepost::{
-    app::{Running, Settings, Sidecar},
     live::{Current, STALE_AFTER, break_glass::GlassOrigin},
     model::{BreakGlass, Verdict},
     review::{Gate, Reasons},
+    runtime::{Running, Settings, Sidecar},
     telemetry::{Audit, Metrics},
     wire::pb::k8s::io::{
         api::{

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use crate::{
-    adopt::{Lease, MANAGER, Reason, SeenWebhook, WebhookStanding, applied},
+    adopt::{Lease, MANAGER, Reason, SeenWebhook, WebhookStanding, conditions_document},
     kube::{KubeClient, KubeError},
     source::kubernetes::adopting::remove,
     watch::adoption::{EVENTS_PATH, event},
@@ -29,8 +29,8 @@ pub(super) async fn give_back(client: &KubeClient, seen: &[SeenWebhook]) -> Resu
     for seen in seen {
         let WebhookStanding { key, uid, .. } = &seen.standing;
         let path = key.path();
-        // Ours first: what was applied would come back with the next apply.
-        let nothing = applied(key.hook_type, &key.configuration, uid, None, &[]);
+        // Ours first: what was conditions_document would come back with the next apply.
+        let nothing = conditions_document(key.hook_type, &key.configuration, uid, None, &[]);
         match client.apply_conditions(MANAGER, &path, &nothing).await {
             Ok(_) | Err(KubeError::Unwritten { code: 404 | 409, .. }) => {}
             Err(error) => return Err(error),

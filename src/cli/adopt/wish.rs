@@ -13,8 +13,8 @@ use tokio::time::sleep;
 use super::alone::{give_back, lives};
 use crate::{
     adopt::{
-        AdoptionScope, CONDITION, Guard, LEADER, LIVE, Lease, Reason, Registered, SeenWebhook, WebhookKey,
-        WebhookStanding, Wishes,
+        AdoptionRequests, AdoptionScope, CONDITION, FinalizerChange, LEADER_LEASE, Lease, OwnRegistration,
+        REPLICA_LEASE_DURATION, Reason, SeenWebhook, WebhookKey, WebhookStanding,
     },
     cli::plural::counted,
     kube::{KubeAccess, KubeClient, KubeError},
@@ -35,7 +35,7 @@ const NOT_SELECTED: &str = "not selected";
 /// Prefix of the text of `Reason::Released`.
 const RELEASED: &str = "released;";
 /// Time without a renewal after which no replica leads: with another one alive, that has taken the lease by then.
-const LEADERLESS: Duration = LIVE.saturating_add(Duration::from_secs(5));
+const LEADERLESS: Duration = REPLICA_LEASE_DURATION.saturating_add(Duration::from_secs(5));
 /// Time for which replicas may go on calling a webhook that was given back.
 const GOES_ON: Duration = Duration::from_secs(5);
 
@@ -86,7 +86,7 @@ impl Cluster {
     }
 
     async fn seen(&self, wanted: &AdoptionScope, leases: &[Lease]) -> Result<Vec<SeenWebhook>, String> {
-        let wishes = leases.iter().find(|lease| lease.is_leader()).map(Lease::wishes).unwrap_or_default();
+        let wishes = leases.iter().find(|lease| lease.is_leader()).map(Lease::requests).unwrap_or_default();
         let lists = self.lists().await?;
         let adopt = Adopt { wanted: wanted.clone(), ..self.adopt.clone() };
         let judging = tokio::task::spawn_blocking(move || adopting::judged(&lists, &adopt, &wishes));
@@ -167,15 +167,15 @@ impl Cluster {
     }
 
     /// Changes the requests in the leader's lease, where the replicas read them.
-    pub(super) async fn wish(&self, change: impl Fn(&mut Wishes)) -> Result<(), String> {
-        let path = format!("{}/{LEADER}", self.adopt.leases());
+    pub(super) async fn wish(&self, change: impl Fn(&mut AdoptionRequests)) -> Result<(), String> {
+        let path = format!("{}/{LEADER_LEASE}", self.adopt.leases());
         for _ in 0..TRIES {
             let leases = self.leases().await?;
             let Some(leader) = leases.iter().find(|lease| lease.is_leader()) else {
                 self.adopt.make_leader_lease(&self.client).await.map_err(|error| failed(&error))?;
                 continue;
             };
-            let mut wishes = leader.wishes();
+            let mut wishes = leader.requests();
             change(&mut wishes);
             let mut patch = wishes.patch();
             if patch.to_string().len() > MOST_WISHES {
@@ -280,8 +280,10 @@ impl Cluster {
         }
         for (hook_type, items) in self.lists().await? {
             let ours = items.iter().filter(|item| self.adopt.is_our_own(item));
-            for registered in ours.filter_map(|item| Registered::of(hook_type, item)).filter(|it| it.guarded) {
-                hold(&self.client, &Guard { registered, on: false }).await.map_err(|error| failed(&error))?;
+            for registered in ours.filter_map(|item| OwnRegistration::of(hook_type, item)).filter(|it| it.guarded) {
+                hold(&self.client, &FinalizerChange { registration: registered, add: false })
+                    .await
+                    .map_err(|error| failed(&error))?;
             }
         }
         Ok(())

@@ -3,7 +3,6 @@
 use std::{fmt::Write as _, io, time::Duration};
 
 use crate::{
-    app::UnwaitedRuntime,
     cli::plural::counted,
     hooks::ProbeFailure,
     model::{Hook, Protocol, Step, Transport, hook::Address},
@@ -11,6 +10,7 @@ use crate::{
         Candidate,
         probing::{TrialResult, trial},
     },
+    runtime::UnwaitedRuntime,
 };
 
 /// All trials together take no longer. Each takes two seconds at the most, sixteen at once.

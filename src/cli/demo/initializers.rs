@@ -22,11 +22,11 @@ use super::{
 };
 use crate::wire::pb::gatepost::v1::Claim;
 use crate::{
-    app::{Running, Settings, Sidecar},
     cli::ask::ReviewClient,
     hooks::Method,
     live::attendance,
     model::{Endpoint, Transport, hook::Address},
+    runtime::{Running, Settings, Sidecar},
     wire::{
         pb::k8s::io::api::{
             admission::v1::{AdmissionRequest, AdmissionResponse, AdmissionReview},

@@ -13,11 +13,11 @@ use super::{
     wait::{LONG, until},
 };
 use crate::{
-    app::{Running, Settings, Sidecar, settings::AuditLog},
     cli::ask::ReviewClient,
     hooks::Method,
     live::{LiveHook, Rotation},
     model::{Endpoint, Transport, hook::Address, verdict},
+    runtime::{Running, Settings, Sidecar, settings::AuditLog},
     wire::pb::k8s::io::api::admission::v1::{AdmissionResponse, AdmissionReview},
 };
 

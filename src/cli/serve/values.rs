@@ -5,9 +5,9 @@ use std::{num::NonZeroUsize, time::Duration};
 use clap::ValueEnum;
 
 use crate::{
-    app::{Settings, settings::AuditLog},
     cli::duration,
     kube::KubeAccess,
+    runtime::{Settings, settings::AuditLog},
 };
 
 /// Resolution of hooks that are named by a Service.
