@@ -7,12 +7,12 @@ use std::{hint::black_box, time::Duration};
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use gatepost::{
-    admit::{
+    model::{Answer, CallFailure, Denial, FailurePolicy, StatusInfo},
+    review::{
         combine::combine,
         decider::Decider,
         outcome::{Ending, Outcome},
     },
-    model::{Answer, CallFailure, Denial, FailurePolicy, StatusInfo},
 };
 
 fn names(count: usize) -> Vec<String> {

@@ -23,8 +23,8 @@ use std::{
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use gate::{caller, document};
 use gatepost::{
-    admit::{Caller, Gate, Reasons, decide},
     model::{Phase, Review, Rope},
+    review::{Caller, Gate, Reasons, decide},
     wire::inbound::view,
 };
 use reviews::{create_pod, message};

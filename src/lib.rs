@@ -5,21 +5,19 @@
 #![forbid(unsafe_code)]
 
 // What stands in crates of its own, below `crates/`.
+pub use gatepost_api::{self as model, schema};
 pub use gatepost_base::{clock, files, memory, offload};
 pub use gatepost_cel as cel;
 pub use gatepost_http2_client::{self as http2, hpack};
 pub use gatepost_json_patch as patch;
+pub use gatepost_wire as wire;
 
-// The domain's nouns: review, verdict, hook.
-pub mod model;
 // Bytes to model and back; match conditions; the written form of our kinds; what must act on a new object;
 // configuration to compiled snapshot; JSON Patch; webhooks of others that Gatepost calls in the apiserver's place. All
 // pure, in this order: wire, cel and schema and initialize, snapshot, patch, adopt.
 pub mod adopt;
 pub mod initialize;
-pub mod schema;
 pub mod snapshot;
-pub mod wire;
 // Key pairs; metrics and audit.
 pub mod telemetry;
 pub mod tls;
@@ -34,7 +32,9 @@ pub mod source;
 pub mod live;
 // The loops that keep it current; the story of one request; the story of one configuration change; the status of
 // replicas.
-pub mod admit;
+pub mod review;
+/// The former name of `review`.
+pub use review as admit;
 pub mod replicas;
 pub mod rotate;
 pub mod watch;

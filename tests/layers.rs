@@ -16,17 +16,15 @@ use std::{
 };
 
 /// Each layer may use itself and the rows above its own. Layers of one row do not know each other.
-const LAYERS: [&[&str]; 14] = [
-    &["model"],
-    &["wire"],
-    &["initialize", "schema"],
+const LAYERS: [&[&str]; 12] = [
+    &["initialize"],
     &["snapshot"],
     &["adopt"],
     &["tls", "telemetry"],
     &["client", "kube", "etcd"],
     &["source", "hooks"],
     &["live"],
-    &["admit", "replicas", "rotate", "watch"],
+    &["review", "replicas", "rotate", "watch"],
     &["front", "proxy"],
     &["app"],
     &["cli"],
@@ -34,10 +32,11 @@ const LAYERS: [&[&str]; 14] = [
 ];
 
 /// Crates of this workspace, by the names that `src/lib.rs` gives them. They know nothing of `src/`, as rustc sees to.
-const CRATES: [&str; 8] = ["cel", "clock", "files", "hpack", "http2", "memory", "offload", "patch"];
+const CRATES: [&str; 11] =
+    ["cel", "clock", "files", "hpack", "http2", "memory", "model", "offload", "patch", "schema", "wire"];
 
 /// Places where a package may be named; a door is a path prefix below `src/`.
-const DOORS: [(&str, &[&str]); 17] = [
+const DOORS: [(&str, &[&str]); 16] = [
     ("arc_swap", &["live/", "tls/"]),
     ("clap", &["cli/"]),
     ("crossbeam", &["telemetry/"]),
@@ -45,7 +44,7 @@ const DOORS: [(&str, &[&str]); 17] = [
     ("h2", &["front/", "hooks/"]),
     ("kube", &["kube/"]),
     ("mimalloc", &["main.rs"]),
-    ("prost", &["wire/", "etcd/pb/", "hooks/probe.rs"]),
+    ("prost", &["etcd/pb/", "hooks/probe.rs"]),
     ("rcgen", &["cli/certificates", "cli/demo"]),
     (
         "rustix",
@@ -64,7 +63,7 @@ const DOORS: [(&str, &[&str]); 17] = [
     (
         "rustc_hash",
         &[
-            "admit/conditions.rs",
+            "review/conditions.rs",
             "app/certificates.rs",
             "hooks/http1/pool.rs",
             "hooks/patch_rates.rs",
@@ -74,11 +73,9 @@ const DOORS: [(&str, &[&str]); 17] = [
     // `rotate` only hands a finished `ClientConfig` from `tls` to the connection; `snapshot` compares key and
     // certificate.
     ("rustls", &["tls/", "etcd/", "hooks/", "rotate/candidate.rs", "snapshot/check/pem.rs"]),
-    ("schemars", &["schema/"]),
     (
         "tonic",
         &[
-            "wire/pb/",
             "client/",
             "etcd/",
             "front/grpc/attach.rs",
@@ -95,7 +92,7 @@ const DOORS: [(&str, &[&str]); 17] = [
 ];
 
 /// Names forbidden in the pure layers.
-const PURE: [&str; 6] = ["model/", "wire/", "initialize/", "schema/", "snapshot/", "adopt/"];
+const PURE: [&str; 3] = ["initialize/", "snapshot/", "adopt/"];
 const IMPURE: [&str; 8] =
     ["tokio::", "tracing::", "TcpStream", "std::fs", "std::thread", "fs::read", "Instant::now", "SystemTime::now"];
 
@@ -103,7 +100,7 @@ const IMPURE: [&str; 8] =
 const TIMELESS: [&str; 3] = ["live/current.rs", "live/namespaces.rs", "source/poll.rs"];
 
 /// Lines of a file at most.
-const MOST_LINES: usize = 400;
+const MAX_LINES: usize = 600;
 
 /// One file: path below `src/` and its text.
 type File = (String, String);
@@ -121,22 +118,22 @@ fn imports_point_one_way() {
 fn no_file_is_too_long() {
     let files = sources(Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
     let long: Vec<_> = files.iter().filter(|file| is_too_long(file)).map(|(path, _)| path).collect();
-    assert!(long.is_empty(), "more than {MOST_LINES} lines: {long:?}");
+    assert!(long.is_empty(), "more than {MAX_LINES} lines: {long:?}");
     let is_long = |path: &str, lines: usize| is_too_long(&(path.to_owned(), "x\n".repeat(lines)));
-    assert!(is_long("live/hub.rs", MOST_LINES + 1) && !is_long("live/hub.rs", MOST_LINES));
-    assert!(!is_long("wire/pb/gatepost.v1.rs", MOST_LINES + 1));
+    assert!(is_long("live/hub.rs", MAX_LINES + 1) && !is_long("live/hub.rs", MAX_LINES));
+    assert!(!is_long("etcd/pb/gatepost.v1.rs", MAX_LINES + 1));
 }
 
 fn is_too_long((path, text): &File) -> bool {
     let is_generated = path.contains("/pb/");
-    text.lines().count() > MOST_LINES && !is_generated
+    text.lines().count() > MAX_LINES && !is_generated
 }
 
 #[test]
 fn made_up_offences_are_found() {
     let reported = |path: &str, text: &str| offences(&(path.to_owned(), text.to_owned())).join("\n");
     assert_eq!(
-        reported("admit/x.rs", "use crate::live::Current;\nuse crate::{model::Hook, telemetry::{Audit, Metrics}};"),
+        reported("review/x.rs", "use crate::live::Current;\nuse crate::{model::Hook, telemetry::{Audit, Metrics}};"),
         ""
     );
     assert_eq!(
@@ -144,10 +141,10 @@ fn made_up_offences_are_found() {
         "hooks/x.rs uses live, which stands above it"
     );
     assert_eq!(
-        reported("model/x.rs", "use crate::{\n    model::Hook,\n    wire::{pb, inbound},\n};"),
-        "model/x.rs uses wire, which stands above it"
+        reported("initialize/x.rs", "use crate::{\n    model::Hook,\n    snapshot::{Kept, load},\n};"),
+        "initialize/x.rs uses snapshot, which stands above it"
     );
-    assert_eq!(reported("rotate/x.rs", "use crate::admit;"), "rotate/x.rs uses admit, which stands above it");
+    assert_eq!(reported("rotate/x.rs", "use crate::review;"), "rotate/x.rs uses review, which stands above it");
     assert_eq!(reported("odd/x.rs", "use crate::model;"), "odd/x.rs is in no layer");
     assert_eq!(reported("front/x.rs", "use crate::attic;"), "front/x.rs uses attic, which is in no layer");
     assert_eq!(
@@ -168,12 +165,15 @@ fn made_up_offences_are_found() {
         "",
         "called by its layer's name"
     );
-    assert_eq!(reported("wire/x.rs", "let now = Instant::now();"), "wire/x.rs is pure and may not name Instant::now");
+    assert_eq!(
+        reported("snapshot/x.rs", "let now = Instant::now();"),
+        "snapshot/x.rs is pure and may not name Instant::now"
+    );
     let asked = "let now = SystemTime::now();";
     assert_eq!(reported("live/current.rs", asked), "live/current.rs tells freshness and may not ask the wall clock");
     let tested = "use crate::model;\n#[cfg(test)]\nmod tests {\n    use crate::cli;\n}";
-    assert_eq!(reported("model/x.rs", tested), "", "tests may look upwards");
-    assert_eq!(reported("model/x.rs", "//! See [`crate::cli`].\n// crate::cli\n"), "", "comments may look upwards");
+    assert_eq!(reported("snapshot/x.rs", tested), "", "tests may look upwards");
+    assert_eq!(reported("snapshot/x.rs", "//! See [`crate::cli`].\n// crate::cli\n"), "", "comments may look upwards");
 }
 
 fn offences((path, text): &File) -> Vec<String> {

@@ -16,8 +16,8 @@ use std::{
 
 use bytes::Bytes;
 use gatepost::{
-    admit::{Caller, Reasons, decide},
     model::{Phase, Rope},
+    review::{Caller, Reasons, decide},
     wire::{
         inbound::view,
         pb::k8s::io::{

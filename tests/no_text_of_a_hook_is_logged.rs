@@ -11,7 +11,7 @@ use std::{
 };
 
 use gatepost::{
-    admit::Reasons,
+    review::Reasons,
     telemetry::Audit,
     wire::pb::k8s::io::{api::admission::v1::AdmissionResponse, apimachinery::pkg::apis::meta::v1::Status},
 };

@@ -10,11 +10,11 @@ use std::{
 };
 
 use gatepost::{
-    admit::Reasons,
     live::hub::{Answered, Made, ToInstance},
     memory::{MemoryBudget, Purpose},
     model::Verdict,
     offload::{self, LARGE},
+    review::Reasons,
 };
 use serde_json::json;
 use support::{

@@ -7,8 +7,8 @@ use std::{hint::black_box, time::Duration};
 
 use bytes::Bytes;
 use gatepost::{
-    admit::{combine::combine, decider::Decider, outcome::Outcome},
     model::{FailurePolicy, HookType, HttpForm, ReviewVersion, Rope},
+    review::{combine::combine, decider::Decider, outcome::Outcome},
     wire::{
         answer,
         encodings::{Encodings, HookEncoding},

@@ -27,13 +27,13 @@ use super::{
     sizing,
 };
 use crate::{
-    admit::Gate,
     front::{Front, FrontLimits, Worker, admin::Admin},
     hooks::{ConnectionBudget, Resources},
     kube::{KubeClient, ReloadingClient},
     live::Current,
     memory::MemoryBudget,
     replicas::{Publisher, Publishing, Replica},
+    review::Gate,
     rotate::{Candidate, OwnAddresses, Rotator},
     snapshot::Kept,
     source::{LastGoodFile, Source},

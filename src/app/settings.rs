@@ -9,9 +9,9 @@ use std::{
 };
 
 use crate::{
-    admit::{Reasons, Speculation},
     kube::KubeAccess,
     replicas::{Replica, StatusPlace},
+    review::{Reasons, Speculation},
     rotate::{OnHazard, OnInvalid},
     source::{SourceLocation, poll::READ_EVERY},
     tls::ServerFiles,

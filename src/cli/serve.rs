@@ -25,7 +25,6 @@ use super::{
     size::Size, source::SourceArgs,
 };
 use crate::{
-    admit::{Reasons, Speculation},
     app::{
         Running, Settings, Sidecar,
         settings::AuditLog,
@@ -34,6 +33,7 @@ use crate::{
     kube::KubeAccess,
     model::Dispatch,
     replicas::{Replica, StatusPlace},
+    review::{Reasons, Speculation},
     rotate::OnInvalid,
     source::SourceLocation,
 };

@@ -31,8 +31,8 @@ use super::{
     refusal::Refusal,
 };
 use crate::{
-    admit::Gate,
     memory::{MemoryBudget, Purpose},
+    review::Gate,
     telemetry::{Reading, Refused},
 };
 

@@ -4,8 +4,8 @@ use http::{HeaderValue, Method, header, request::Parts};
 
 use super::refusal::{Refusal, shortened};
 use crate::{
-    admit::OtherVersions,
     model::{Phase, registration::Segment},
+    review::OtherVersions,
     wire::names,
 };
 

@@ -17,9 +17,9 @@ use super::{
     accept::{identity::Identity, life::Life},
 };
 use crate::{
-    admit::{Gate, Reasons, Speculation},
     live::Current,
     memory::MemoryBudget,
+    review::{Gate, Reasons, Speculation},
     telemetry::Audit,
 };
 

@@ -15,6 +15,8 @@
 
 pub(crate) mod check;
 pub mod coverage;
+#[cfg(test)]
+mod definitions_tests;
 mod describe;
 mod document;
 pub mod hazards;

@@ -15,9 +15,9 @@ use crate::support::{
     scripted_hook::{Script, ScriptedHook},
 };
 use gatepost::{
-    admit::{Caller, Gate, Reasons, decide},
     live::{Namespaces, namespaces::TOO_OLD_AFTER},
     model::{Phase, Rope, Verdict},
+    review::{Caller, Gate, Reasons, decide},
     telemetry::UnreadableObjects,
     watch::NamespaceWatcher,
     wire::{inbound::view, pb::k8s::io::api::admission::v1::AdmissionRequest},

@@ -7,13 +7,13 @@ use std::{
 };
 
 use gatepost::{
-    admit::Reasons,
     initialize::{
         Initializers,
         label::{PENDING, STATE, State},
     },
     kube::{KubeAccess, ReloadingClient},
     memory::MemoryBudget,
+    review::Reasons,
     telemetry::UnreadableObjects,
     watch::LabelledObjects,
 };

@@ -14,10 +14,10 @@ use crate::support::{
     scripted_hook::{Script, ScriptedHook},
 };
 use gatepost::{
-    admit::{Gate, Reasons},
     kube::Discoverer,
     live::Discovery,
     model::Served,
+    review::{Gate, Reasons},
     watch::NamespaceWatcher,
     wire::pb::k8s::io::{
         api::admission::v1::AdmissionRequest,

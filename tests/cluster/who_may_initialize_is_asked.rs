@@ -5,9 +5,9 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use gatepost::{
-    admit::{Caller, Gate, Reasons, decide},
     kube::KubeAccess,
     model::{Phase, Rope, Verdict},
+    review::{Caller, Gate, Reasons, decide},
     watch::AccessReviews,
     wire::{
         inbound::view,

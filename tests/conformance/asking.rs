@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, future::Future, time::Duration};
 
-use gatepost::{admit::decide, model::Verdict, wire::pb::k8s::io::api::admission::v1::AdmissionRequest};
+use gatepost::{model::Verdict, review::decide, wire::pb::k8s::io::api::admission::v1::AdmissionRequest};
 use serde_json::{Value, json};
 
 use super::{
@@ -49,7 +49,7 @@ pub(crate) fn is_asked(selectors: &Value, known: &Namespaces, request: &Admissio
         documents.push(configuration(json!([entry])));
         let snapshot = snapshot(&documents)?;
         let hooks = snapshot.hooks.clone();
-        let gate = in_force(snapshot, &hooks, gatepost::admit::Reasons::First);
+        let gate = in_force(snapshot, &hooks, gatepost::review::Reasons::First);
         let verdict: Verdict = decide(&gate, &reviews::review(request.clone())?, &caller(LONG)).await;
         match verdict.refusal {
             None => Ok(!hook.seen().is_empty()),

@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 use gatepost::{
-    admit::decide,
     model::{Hook, Rope, SideEffects, Verdict},
     patch::{Document, Patch, PatchLimits},
+    review::decide,
     wire::pb::k8s::io::{api::admission::v1::AdmissionRequest, api::authentication::v1::UserInfo},
 };
 use serde::Deserialize;

@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 
 use gatepost::{
-    admit::{Caller, decide},
     model::{Phase, Rope, Verdict},
     patch::{Document, Patch, PatchLimits},
+    review::{Caller, decide},
     wire::pb::k8s::io::api::admission::v1::AdmissionRequest,
 };
 use serde::Deserialize;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use gatepost::{
-    admit::{Reasons, decide},
     model::Hook,
+    review::{Reasons, decide},
     wire::pb::k8s::io::{
         api::admission::v1::{AdmissionRequest, AdmissionResponse},
         apimachinery::pkg::apis::meta::v1::Status,

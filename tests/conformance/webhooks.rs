@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use gatepost::{
-    admit::{Gate, Reasons},
     model::{Endpoint, Hook},
+    review::{Gate, Reasons},
     snapshot::Snapshot,
 };
 use serde_json::{Value, json};

@@ -21,10 +21,10 @@ use crate::support::{
     scripted_hook::{Script, ScriptedHook},
 };
 use gatepost::{
-    admit::{Gate, Reasons},
     app::{Running, Settings, Sidecar},
     live::{Current, break_glass::GlassOrigin, current::STALE_AFTER},
     model::{BreakGlass, Verdict},
+    review::{Gate, Reasons},
     telemetry::{Audit, Metrics},
     wire::pb::k8s::io::{
         api::{
@@ -79,7 +79,7 @@ fn stale(gate: &Gate) -> Gate {
         audit,
         reasons: Reasons::First,
         patch_annotations: false,
-        speculation: gatepost::admit::Speculation::default(),
+        speculation: gatepost::review::Speculation::default(),
         memory: gatepost::memory::MemoryBudget::unlimited(),
         namespaces: None,
         discovery: None,

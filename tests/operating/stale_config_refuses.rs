@@ -17,9 +17,9 @@ use crate::support::{
     scripted_hook::{Script, ScriptedHook},
 };
 use gatepost::{
-    admit::{Gate, Reasons},
     live::{Current, Generation, current::STALE_AFTER},
     model::{Revision, Verdict, verdict::REVISION},
+    review::{Gate, Reasons},
     rotate::Rotator,
     snapshot::SourceFile,
     source::{

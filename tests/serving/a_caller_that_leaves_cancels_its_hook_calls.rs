@@ -10,8 +10,8 @@ use crate::support::{
 use crate::{front, webhook};
 use bytes::Bytes;
 use gatepost::{
-    admit::Reasons,
     front::{Bound, FrontLimits},
+    review::Reasons,
 };
 use tokio::{
     io::AsyncWriteExt,

@@ -12,8 +12,8 @@ use crate::support::{
 use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
 use gatepost::{
-    admit::{Gate, Reasons},
     model::Verdict,
+    review::{Gate, Reasons},
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

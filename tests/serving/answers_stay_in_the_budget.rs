@@ -11,11 +11,11 @@ use crate::support::{
     reviews::create_pod,
 };
 use gatepost::{
-    admit::{Gate, Reasons},
     hooks::{Channel, ConnectionBudget, Resources},
     live::{CallTarget, Generation, LiveHook},
     memory::{MemoryBudget, Purpose},
     model::Phase,
+    review::{Gate, Reasons},
     wire::pb::k8s::io::apimachinery::pkg::runtime::RawExtension,
 };
 use serde_json::json;

@@ -5,8 +5,8 @@
 use std::{net::SocketAddr, sync::LazyLock};
 
 use gatepost::{
-    admit::Reasons,
     front::{Bound, FrontLimits},
+    review::Reasons,
     wire::{
         pb::k8s::io::api::admission::v1::{AdmissionRequest, AdmissionResponse, AdmissionReview},
         request,

@@ -14,9 +14,9 @@ use crate::support::{
     scripted_hook::{Script, ScriptedHook},
 };
 use gatepost::{
-    admit::{Gate, Reasons, decide},
     live::{Current, break_glass::GlassOrigin, current::STALE_AFTER},
     model::{BreakGlass, Review, Verdict},
+    review::{Gate, Reasons, decide},
     telemetry::Audit,
     wire::{
         inbound, json_view,
@@ -49,7 +49,7 @@ fn aged(gate: &Gate, age: Option<Duration>) -> Gate {
         audit,
         reasons: Reasons::First,
         patch_annotations: false,
-        speculation: gatepost::admit::Speculation::default(),
+        speculation: gatepost::review::Speculation::default(),
         memory: gatepost::memory::MemoryBudget::unlimited(),
         namespaces: None,
         discovery: None,

@@ -9,7 +9,7 @@ use crate::support::{
     scripted_hook::{Script, ScriptedHook},
 };
 use gatepost::{
-    admit::{Gate, Reasons},
+    review::{Gate, Reasons},
     wire::pb::k8s::io::api::admission::v1::AdmissionRequest,
 };
 use h2::Reason;

@@ -5,7 +5,7 @@ use crate::support::{
     reviews::create_pod,
     scripted_hook::{Script, ScriptedHook},
 };
-use gatepost::admit::Reasons;
+use gatepost::review::Reasons;
 
 #[tokio::test]
 async fn a_denial_is_a_denial_under_every_policy() {

@@ -7,7 +7,7 @@ use crate::support::{
     reviews::{create_pod, message},
     scripted_hook::{Script, ScriptedHook},
 };
-use gatepost::{admit::Reasons, model::Verdict, wire::pb::k8s::io::api::admission::v1::AdmissionResponse};
+use gatepost::{model::Verdict, review::Reasons, wire::pb::k8s::io::api::admission::v1::AdmissionResponse};
 
 #[tokio::test]
 async fn the_bytes_that_came_are_the_bytes_that_go() {
@@ -33,7 +33,7 @@ async fn a_message_in_many_pieces_goes_out_whole() {
     let whole = message(create_pod("u", 300 << 10));
     let pieces: Vec<_> = (0..whole.len()).step_by(977).map(|at| whole.slice(at..whole.len().min(at + 977))).collect();
     let review = gatepost::wire::inbound::view(gatepost::model::Rope::new(pieces)).expect("a review");
-    assert!(gatepost::admit::decide(&gate, &review, &caller(Duration::from_secs(5))).await.allowed());
+    assert!(gatepost::review::decide(&gate, &review, &caller(Duration::from_secs(5))).await.allowed());
     assert!(scripted.seen().pop().expect("asked").body == whole);
 }
 

@@ -8,7 +8,7 @@ use crate::support::{
     http_hook::{HttpHook, HttpScript},
     reviews::create_pod,
 };
-use gatepost::admit::Reasons;
+use gatepost::review::Reasons;
 
 /// Message for the caller after a hook with that answer, and the number of its calls.
 async fn asked_of(script: HttpScript) -> (String, usize) {

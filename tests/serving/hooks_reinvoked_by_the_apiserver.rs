@@ -11,8 +11,8 @@ use crate::support::{
     reviews::{create_pod, message},
 };
 use gatepost::{
-    admit::{Caller, Gate, Reasons, decide},
     model::{Phase, Reinvocation, Rope, registration::Segment},
+    review::{Caller, Gate, Reasons, decide},
     wire::inbound::view,
 };
 

@@ -14,11 +14,11 @@ use crate::support::{
 };
 use bytes::Bytes;
 use gatepost::{
-    admit::{Caller, Gate, Reasons, decide},
     live::{Namespaces, break_glass::GlassOrigin},
     memory::MemoryBudget,
     model::{BreakGlass, Phase, Rope, Verdict},
     patch::{Document, Patch, PatchLimits},
+    review::{Caller, Gate, Reasons, decide},
     wire::{
         inbound::view,
         pb::k8s::io::{

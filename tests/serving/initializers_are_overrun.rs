@@ -4,9 +4,9 @@
 use std::{sync::Arc, time::Duration};
 
 use gatepost::{
-    admit::{Caller, decide},
     live::hub::ToInstance,
     model::{Phase, Rope, StatusInfo},
+    review::{Caller, decide},
     wire::inbound::view,
 };
 use tokio::{task::JoinSet, time::Instant};

@@ -6,11 +6,11 @@ use std::{future::poll_fn, sync::Arc, time::Instant};
 
 use bytes::{Buf, Bytes, BytesMut};
 use gatepost::{
-    admit::{Caller, Gate, Reasons, decide},
     front::{Bound, FrontLimits},
     live::Generation,
     memory::MemoryBudget,
     model::{Phase, Rope, Verdict},
+    review::{Caller, Gate, Reasons, decide},
     wire::{
         inbound::view,
         outbound::framed,

@@ -7,9 +7,9 @@ use std::sync::{
 };
 
 use gatepost::{
-    admit::Gate,
     client::{InitializerClient, NewObject, ObjectChange, ObjectRefusal},
     front::{Bound, FrontLimits},
+    review::Gate,
 };
 use serde_json::json;
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};

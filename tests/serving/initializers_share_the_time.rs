@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use gatepost::{
-    admit::{Caller, Gate, decide},
     model::{Phase, Rope, Verdict},
+    review::{Caller, Gate, decide},
     wire::{
         inbound::view,
         pb::gatepost::v1::{Done, initializer_answer::Outcome},

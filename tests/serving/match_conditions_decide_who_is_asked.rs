@@ -19,13 +19,13 @@ use crate::support::{
 };
 use bytes::Bytes;
 use gatepost::{
-    admit::{Gate, Reasons},
     cel::{AccessDecision, Subject},
     live::{
         Authorizer,
         authorizer::{AccessQuestion, Decided},
     },
     model::Phase,
+    review::{Gate, Reasons},
     wire::pb::k8s::io::{
         api::{admission::v1::AdmissionRequest, authentication::v1::UserInfo},
         apimachinery::pkg::runtime::RawExtension,

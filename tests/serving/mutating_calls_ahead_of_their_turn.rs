@@ -12,10 +12,10 @@ use crate::support::{
     scripted_hook::{Script, ScriptedHook},
 };
 use gatepost::{
-    admit::{Caller, Reasons, decide},
     cel::AccessDecision,
     live::Authorizer,
     model::{Phase, Rope},
+    review::{Caller, Reasons, decide},
     wire::{inbound::view, pb::k8s::io::api::admission::v1::AdmissionResponse},
 };
 use serde_json::json;

@@ -16,10 +16,10 @@ use crate::support::{
     sidecar::Configured,
 };
 use gatepost::{
-    admit::{Gate, Reasons, Speculation},
     live::{Current, Rotation, break_glass::GlassOrigin},
     memory::MemoryBudget,
     model::{BreakGlass, Phase},
+    review::{Gate, Reasons, Speculation},
     telemetry::{Audit, Metrics},
 };
 use serde_json::json;

@@ -12,9 +12,9 @@ use crate::support::{
     scripted_hook::{Script, ScriptedHook},
 };
 use gatepost::{
-    admit::{Gate, Reasons},
     memory::MemoryBudget,
     model::{Phase, Verdict},
+    review::{Gate, Reasons},
     wire::{
         outbound::framed,
         pb::k8s::io::api::admission::v1::{AdmissionRequest, AdmissionResponse, AdmissionReview},

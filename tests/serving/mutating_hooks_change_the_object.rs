@@ -13,9 +13,9 @@ use crate::support::{
     scripted_hook::{Script, ScriptedHook},
 };
 use gatepost::{
-    admit::{Caller, Gate, Reasons, Speculation, decide},
     hooks::Channel,
     model::{Dispatch, Endpoint, Phase, Rope, Transport, Verdict, hook::Address},
+    review::{Caller, Gate, Reasons, Speculation, decide},
     telemetry::Audit,
     wire::{
         inbound::view,

@@ -6,13 +6,13 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use gatepost::{
-    admit::{Caller, Gate, Reasons, decide},
     initialize::{
         Initializers,
         label::{self, PENDING, STATE, State},
     },
     model::{Phase, Rope, Verdict},
     patch::{Document, Patch, PatchLimits},
+    review::{Caller, Gate, Reasons, decide},
     wire::{
         inbound::view,
         pb::k8s::io::{

@@ -9,11 +9,11 @@ use std::{
 
 use bytes::Bytes;
 use gatepost::{
-    admit::{Caller, Gate, Reasons, decide},
     live::hub::{Answered, ToInstance},
     memory::Purpose,
     model::{Phase, Rope, StatusInfo, Verdict},
     patch::{Document, Patch, PatchLimits},
+    review::{Caller, Gate, Reasons, decide},
     wire::{
         inbound::view,
         pb::k8s::io::{

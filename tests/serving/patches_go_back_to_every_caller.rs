@@ -9,10 +9,10 @@ use std::{
 use base64::Engine as _;
 use bytes::Bytes;
 use gatepost::{
-    admit::{Gate, Reasons},
     front::{Bound, FrontLimits},
     model::Rope,
     patch::{Document, Patch, PatchLimits},
+    review::{Gate, Reasons},
     wire::pb::k8s::io::api::admission::v1::{AdmissionResponse, AdmissionReview},
 };
 use http::StatusCode;

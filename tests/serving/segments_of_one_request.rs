@@ -10,8 +10,8 @@ use crate::support::{
     reviews::{create_pod, message},
 };
 use gatepost::{
-    admit::{Caller, Gate, Reasons, decide},
     model::{Phase, Rope, Verdict, registration::Segment},
+    review::{Caller, Gate, Reasons, decide},
     wire::inbound::view,
 };
 

@@ -12,8 +12,8 @@ use crate::support::{
 };
 use bytes::Bytes;
 use gatepost::{
-    admit::{Gate, Reasons, decide},
     model::{Labels, Rope, Verdict},
+    review::{Gate, Reasons, decide},
     wire::{
         inbound::view,
         pb::k8s::io::{
@@ -28,7 +28,7 @@ const NAMESPACES: &str =
 
 async fn ask(gate: &Gate, request: AdmissionRequest, namespace_labels: Option<Labels>) -> Verdict {
     let review = view(Rope::new([message(request)])).expect("a review");
-    let caller = gatepost::admit::Caller { namespace_labels, ..caller(Duration::from_secs(5)) };
+    let caller = gatepost::review::Caller { namespace_labels, ..caller(Duration::from_secs(5)) };
     decide(gate, &review, &caller).await
 }
 

@@ -17,8 +17,8 @@ use crate::support::{
 };
 use flate2::{Compression, write::GzEncoder};
 use gatepost::{
-    admit::{Gate, Reasons},
     front::{Bound, FrontLimits},
+    review::{Gate, Reasons},
     telemetry::Audit,
     wire::pb::k8s::io::{api::admission::v1::AdmissionResponse, apimachinery::pkg::apis::meta::v1::Status},
 };

@@ -10,12 +10,12 @@ use std::{
 
 use bytes::{Buf, Bytes, BytesMut};
 use gatepost::{
-    admit::{
+    front::{Bound, FrontLimits},
+    live::current::STALE_AFTER,
+    review::{
         Gate, Reasons,
         read_policy::{ObjectRead, read_policy},
     },
-    front::{Bound, FrontLimits},
-    live::current::STALE_AFTER,
     wire::{
         outbound::framed,
         pb::{

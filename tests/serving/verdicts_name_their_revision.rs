@@ -12,7 +12,7 @@ use crate::support::{
     reviews::create_pod,
     scripted_hook::{Script, ScriptedHook},
 };
-use gatepost::{admit::Reasons, live::Current, telemetry::Audit};
+use gatepost::{live::Current, review::Reasons, telemetry::Audit};
 use serde_json::Value;
 
 /// Keeps what is written.

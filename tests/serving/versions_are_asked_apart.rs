@@ -10,8 +10,8 @@ use crate::support::{
     scripted_hook::{Script, ScriptedHook},
 };
 use gatepost::{
-    admit::{Caller, Gate, OtherVersions, Reasons, decide},
     model::{Rope, Verdict},
+    review::{Caller, Gate, OtherVersions, Reasons, decide},
     wire::{
         inbound::view,
         pb::k8s::io::{api::admission::v1::AdmissionRequest, apimachinery::pkg::apis::meta::v1::GroupVersionResource},

@@ -16,10 +16,10 @@ use std::{
 
 use bytes::{BufMut, Bytes, BytesMut};
 use gatepost::{
-    admit::{Gate, Reasons, Speculation},
     front::{Bound, Drained, Front, FrontLimits, Worker, accept::listen},
     live::Current,
     memory::MemoryBudget,
+    review::{Gate, Reasons, Speculation},
     telemetry::{Audit, Metrics},
     wire::{
         pb::k8s::io::api::admission::v1::{AdmissionRequest, AdmissionReview},

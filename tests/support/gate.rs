@@ -6,11 +6,11 @@ use std::{
 };
 
 use gatepost::{
-    admit::{Caller, Gate, OtherVersions, Reasons, Speculation, decide},
     hooks::Channel,
     live::{CallTarget, Current, Generation, LiveHook, Rotation},
     memory::MemoryBudget,
     model::{Deadline, Hook, Hops, Phase, Rope, Verdict},
+    review::{Caller, Gate, OtherVersions, Reasons, Speculation, decide},
     snapshot::{self, Snapshot, SourceFile},
     telemetry::{Audit, Metrics},
     wire::{inbound::view, pb::k8s::io::api::admission::v1::AdmissionRequest},

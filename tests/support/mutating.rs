@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use gatepost::{
-    admit::{Caller, Gate, decide},
     model::{Phase, Rope, Verdict},
     patch::{Document, Patch, PatchLimits},
+    review::{Caller, Gate, decide},
     wire::{inbound::view, pb::k8s::io::api::admission::v1::AdmissionRequest},
 };
 use serde_json::{Value, json};

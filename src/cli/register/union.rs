@@ -52,7 +52,7 @@ pub(super) fn union(hooks: &[Arc<Hook>]) -> Union {
 
 /// Two that contradict each other, and both of which some version satisfies: a request that one entry sends, the
 /// other's hooks take as well. A request in a version that both name is left to one of the entries; in one that a hook
-/// takes as it was made, Gatepost asks it only then ([`OtherVersions::AskedApart`](crate::admit::OtherVersions)). The
+/// takes as it was made, Gatepost asks it only then ([`OtherVersions::AskedApart`](crate::review::OtherVersions)). The
 /// rest is a request in a version that neither names: each entry may have it converted to one that both do.
 fn asked_twice(atoms: &BTreeMap<Atom, BTreeSet<Arc<str>>>) -> BTreeSet<Arc<str>> {
     let mut twice = BTreeSet::new();

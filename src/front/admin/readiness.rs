@@ -7,8 +7,8 @@ use std::{
 };
 
 use crate::{
-    admit::Gate,
     live::{Current, HookState, LastGoodState, LiveHook, Namespaces, attendance, replica_faults},
+    review::Gate,
     snapshot::coverage,
     telemetry::{Audit, Reading},
 };

@@ -7,7 +7,6 @@ use http::HeaderMap;
 
 use super::{head::GrpcHead, message::MessageBuilder};
 use crate::{
-    admit::{self, Caller, OtherVersions},
     front::{
         Front, answer,
         catch_panic::catch_panic,
@@ -19,6 +18,7 @@ use crate::{
         refusal::Refusal,
     },
     model::Phase,
+    review::{self, Caller, OtherVersions},
     telemetry::RequestOutcome,
     wire::inbound,
 };
@@ -90,7 +90,7 @@ async fn decide(
         audit_id,
     };
     let verdict = {
-        let mut deciding = pin!(admit::decide(gate, &review, &caller));
+        let mut deciding = pin!(review::decide(gate, &review, &caller));
         // A caller that goes away cancels the hook calls: leaving drops `deciding`.
         poll_fn(|cx| match deciding.as_mut().poll(cx) {
             Poll::Ready(verdict) => Poll::Ready(Ok(verdict)),

@@ -22,7 +22,6 @@ use tonic::Code;
 
 use super::{frames::Frames, quota::Cost};
 use crate::{
-    admit::read_policy::head_rule,
     front::{
         Front,
         accept::life::Life,
@@ -37,6 +36,7 @@ use crate::{
     },
     live::stored_objects::{Following, SoughtObject, ToFollower},
     memory::{Purpose, Reservation},
+    review::read_policy::head_rule,
     telemetry::DroppedReport,
     wire::{initialization as wire, outbound::framed, pb::gatepost::v1 as pb},
 };

@@ -17,7 +17,6 @@ use super::{
     quota::{Cost, Taken},
 };
 use crate::{
-    admit::read_policy::{self, ObjectRead},
     cel::User,
     front::{
         Front, accept::life::Life, answer, connection::session::Session, outgoing::Outgoing, refusal::Refusal,
@@ -32,6 +31,7 @@ use crate::{
     live::stored_objects::{HoldEnd, SoughtObject},
     memory::Reservation,
     model::{Deadline, StatusInfo},
+    review::read_policy::{self, ObjectRead},
     wire::{initialization as wire, outbound::framed, pb::gatepost::v1 as pb},
 };
 

@@ -12,7 +12,6 @@ use super::{
     reply,
 };
 use crate::{
-    admit::{self, Caller},
     front::{
         Front,
         catch_panic::catch_panic,
@@ -25,6 +24,7 @@ use crate::{
         route::WebhookRoute,
     },
     model::{Deadline, Review},
+    review::{self, Caller},
     telemetry::{Metrics, Refused, RequestOutcome},
     wire::{envelope, json_view},
 };
@@ -83,7 +83,7 @@ async fn decide(
         namespace_labels_text: None,
         audit_id: None,
     };
-    let verdict = admit::decide(gate, &review, &caller).await;
+    let verdict = review::decide(gate, &review, &caller).await;
     let verdict = encode(review, verdict).await;
     Ok(reply::verdict(format, entered.decided(verdict, deadline)?))
 }

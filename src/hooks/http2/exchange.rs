@@ -6,9 +6,9 @@ use super::super::{
     answer_room::AnswerRoom,
     call::Call,
     collected::Collected,
+    failed_call::{FailedCall, ProcessingEvidence},
     protocol::{ResponseHead, fields::ResponseFields, request_head::RequestHeads},
     reply::Reply,
-    unanswered::{Processed, Unanswered},
 };
 use crate::{
     http2::{Exchange, ExchangeFailure, GoAway, Unprocessed},
@@ -41,21 +41,21 @@ impl CallExchange {
 
     /// Reports a call that the hook says it has not processed.
     pub(super) fn report(unprocessed: Unprocessed<Self>, goaway: Option<GoAway>) {
-        let (exchange, processed, why) = match unprocessed {
+        let (exchange, evidence, why) = match unprocessed {
             Unprocessed::Refused(exchange) => {
-                (exchange, Processed::Refused, "the hook refused the call: it is overloaded".to_owned())
+                (exchange, ProcessingEvidence::Refused, "the hook refused the call: it is overloaded".to_owned())
             }
             Unprocessed::BeyondGoAway(exchange) => {
                 let times = exchange.call.resends + 1;
                 let goaway = goaway.map_or(String::new(), |goaway| format!(": {goaway}"));
                 let why = format!("the hook took the call on none of {times} connections{goaway}");
-                (exchange, Processed::BeyondGoAway, why)
+                (exchange, ProcessingEvidence::BeyondGoAway, why)
             }
         };
-        exchange.deliver(Err(Unanswered { failure: CallFailure::Connection(why), processed }));
+        exchange.deliver(Err(FailedCall { failure: CallFailure::Connection(why), evidence }));
     }
 
-    fn deliver(self, result: Result<Reply, Unanswered>) {
+    fn deliver(self, result: Result<Reply, FailedCall>) {
         self.call.responses.deliver(self.call.tag, result);
     }
 }
@@ -92,7 +92,7 @@ impl Exchange for CallExchange {
 
     fn complete(self, trailers: Option<ResponseFields>) {
         let result = self.call.request.protocol().judge(self.head.unwrap_or_default(), trailers, self.body);
-        self.call.responses.deliver(self.call.tag, result.map_err(Unanswered::from));
+        self.call.responses.deliver(self.call.tag, result.map_err(FailedCall::from));
     }
 
     fn fail(self, failure: ExchangeFailure<'_, CallFailure>) {
@@ -128,7 +128,7 @@ mod tests {
         (responses, CallExchange::new(call, LIMIT, &AnswerRoom::unlimited()))
     }
 
-    fn settled(responses: &Responses) -> Result<Reply, Unanswered> {
+    fn settled(responses: &Responses) -> Result<Reply, FailedCall> {
         responses.take_now().remove(0).1
     }
 

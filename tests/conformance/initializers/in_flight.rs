@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use gatepost::{
-    admit::{Caller, Reasons, decide},
     model::{Phase, Rope, Verdict},
     patch::{Document, Patch, PatchLimits},
+    review::{Caller, Reasons, decide},
     wire::pb::k8s::io::api::{admission::v1::AdmissionRequest, authentication::v1::UserInfo},
 };
 use serde::Deserialize;

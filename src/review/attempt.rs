@@ -1,0 +1,223 @@
+//! Attempt: one hook's call in a round, from the first question to the outcome.
+//!
+//! The only owner of asking again: the transport sends every call once and reports what came of it. [`Asks::next`]
+//! decides in this order:
+//!
+//! 1. A call that the hook has not processed is sent again, at most twice.
+//! 2. A hook that asks for time (`Retry-After`) is asked again after it, at most ten times.
+//! 3. A call without a usable answer is retried once, over another connection, where the failure policy is Retry.
+//! 4. Otherwise it is settled with what came.
+//!
+//! The deadline stands above all four: [`Attempt::is_late`] settles a call as timed out, whatever it waits for, and the
+//! transport sends none after it.
+//!
+//! ```text
+//!                       answer, failure, time is up
+//!  Open ───────────────────────────────────────────────> settled (has an outcome)
+//!   │ ^                                                     ^
+//!   │ └── "come back later" is over: asked again            │ time is up
+//!   └──── 429 or 5xx with Retry-After ──> Resting ──────────┘
+//! ```
+
+use std::time::{Duration, Instant};
+
+use tracing::Span;
+
+use super::{caller::Caller, trace};
+use crate::{
+    hooks::{GrpcRequest, HookRequest, HttpRequest, Method, ProcessingEvidence, Reply, Reuse},
+    live::LiveHook,
+    model::{CallFailure, FailurePolicy, HookType, Protocol, Review},
+};
+
+/// Most pauses that a hook may ask for by Retry-After. As upstream (`client-go/rest/with_retry.go`).
+const MOST_RESTS: u8 = 10;
+
+/// One hook's call in a round.
+pub(super) struct Attempt<'a> {
+    pub(super) live: &'a LiveHook,
+    /// A call about this review has no side effects.
+    idempotent: bool,
+    /// A bypass passes it over where it cannot answer.
+    pub(super) opened: bool,
+    /// Latest time for the hook's answer: its own timeout, or the rest of the request's.
+    pub(super) deadline: Instant,
+    /// Latest time at which the answer has been read, once its first byte is there: as upstream's, the hook's own time
+    /// ends with the last byte.
+    read_by: Option<Instant>,
+    /// Span of the call.
+    pub(super) span: Span,
+    /// The hook may still be working on it, whether or not we still wait.
+    pub(super) open: bool,
+    /// It has an outcome.
+    pub(super) settled: bool,
+    /// Time of the next try, while the hook rests.
+    again_at: Option<Instant>,
+    asks: Asks,
+}
+
+/// Result of a call, before it is judged.
+#[derive(Debug)]
+pub(super) enum Came<'r> {
+    /// A reply, not yet looked into.
+    Reply(&'r Reply),
+    /// Nothing usable.
+    Failure(&'r CallFailure, ProcessingEvidence),
+}
+
+/// Step after what came of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// The call is sent again at once, over such a reuse: the hook has not processed it.
+    Resend(Reuse),
+    /// The hook is asked again after this pause, as it wishes.
+    Rest(Duration),
+    /// The hook is asked again at once, over a connection that is no worker's own, as its failure policy says.
+    Retry,
+    /// The result stands: nothing is sent again.
+    Settle,
+}
+
+/// Terms of asking a hook again.
+#[derive(Clone, Copy, Debug)]
+struct Terms {
+    /// Its failure policy is Retry.
+    retry: bool,
+    /// Calls have no side effects.
+    idempotent: bool,
+    deadline: Instant,
+}
+
+/// Count of the times a hook was asked, and the terms of the next one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Asks {
+    rests: u8,
+    retried: bool,
+    /// Resends since it rested or was retried.
+    pub(super) resends: u8,
+    pub(super) reuse: Reuse,
+    /// Not over the worker's own connections.
+    pub(super) elsewhere: bool,
+}
+
+impl Asks {
+    /// The step after what came of the last call.
+    ///
+    /// Source of the pauses: `docs/reference/webhook-semantics.md` §9. Where upstream would sleep until its deadline,
+    /// we say at once that there will be no answer.
+    fn next(&self, terms: Terms, came: &Came<'_>, now: Instant) -> Next {
+        let left = terms.deadline.saturating_duration_since(now);
+        match came {
+            Came::Reply(Reply::Http(reply)) => {
+                let asked = reply.retry_after.filter(|_| reply.status == 429 || reply.status >= 500);
+                // Compared as a pause: a hook may name one that no clock can show.
+                let pause = asked.filter(|pause| *pause < left && self.rests < MOST_RESTS);
+                pause.map_or(Next::Settle, Next::Rest)
+            }
+            Came::Reply(Reply::Grpc(_)) => Next::Settle,
+            Came::Failure(failure, evidence) => {
+                let retries = terms.retry && terms.idempotent && !self.retried && failure.may_retry();
+                match evidence.resend(self.resends, terms.idempotent) {
+                    Some(reuse) => Next::Resend(reuse),
+                    None if retries && !left.is_zero() => Next::Retry,
+                    None => Next::Settle,
+                }
+            }
+        }
+    }
+
+    /// The asks once that step is taken.
+    fn after(self, next: Next) -> Self {
+        let Self { rests, retried, resends, elsewhere, .. } = self;
+        match next {
+            Next::Resend(reuse) => Self { rests, retried, resends: resends + 1, reuse, elsewhere },
+            Next::Rest(_) => Self { rests: rests + 1, retried, ..Self::default() },
+            Next::Retry => Self { rests, retried: true, elsewhere: true, ..Self::default() },
+            Next::Settle => self,
+        }
+    }
+}
+
+impl<'a> Attempt<'a> {
+    pub(super) fn new(live: &'a LiveHook, review: &Review, opened: bool, deadline: Instant) -> Self {
+        let (span, asks) = (trace::call(live), Asks::default());
+        // A policy of today may not make a hook that has effects, which is being moved away from, be asked twice.
+        let idempotent = live.target.side_effects().none_for(review.dry_run);
+        let (read_by, again_at, open, settled) = (None, None, false, false);
+        Self { live, idempotent, opened, deadline, read_by, span, open, settled, again_at, asks }
+    }
+
+    /// Terms under which it is asked now.
+    pub(super) fn asks(&self) -> Asks {
+        self.asks
+    }
+
+    /// Time of the next step unless an answer comes first; `None` once it is settled.
+    pub(super) fn alarm(&self) -> Option<Instant> {
+        let ends = self.read_by.unwrap_or(self.deadline);
+        (!self.settled).then(|| self.again_at.map_or(ends, |again| again.min(ends)))
+    }
+
+    /// Has it run out of time?
+    pub(super) fn is_late(&self, now: Instant) -> bool {
+        !self.settled && self.read_by.unwrap_or(self.deadline) <= now
+    }
+
+    /// The answer is there, and is to be read by then.
+    pub(super) fn is_read_by(&mut self, deadline: Instant) {
+        self.read_by = Some(deadline);
+    }
+
+    /// Is its rest over? Then it is no longer resting, and the caller asks again.
+    pub(super) fn wakes(&mut self, now: Instant) -> bool {
+        let over = !self.settled && self.again_at.is_some_and(|again| again <= now);
+        if over {
+            self.again_at = None;
+        }
+        over
+    }
+
+    /// Decides the step after what came, and counts it. One that rests wakes by itself; the caller takes the other
+    /// steps.
+    pub(super) fn next(&mut self, came: &Came<'_>, now: Instant) -> Next {
+        let terms = Terms {
+            retry: self.live.hook.failure_policy == FailurePolicy::Retry,
+            idempotent: self.idempotent,
+            deadline: self.deadline,
+        };
+        let next = self.asks.next(terms, came, now);
+        self.asks = self.asks.after(next);
+        if let Next::Rest(pause) = next {
+            self.again_at = Some(now + pause);
+        }
+        if next != Next::Settle {
+            self.read_by = None;
+        }
+        next
+    }
+
+    /// Request to the hook, the same each time, as upstream.
+    pub(super) fn request(&self, caller: &Caller, began: Instant) -> HookRequest {
+        match self.live.target.protocol() {
+            Protocol::Grpc => {
+                let method = match self.live.hook.hook_type {
+                    HookType::Validating => Method::Validate,
+                    HookType::Mutating => Method::Mutate,
+                };
+                HookRequest::Grpc(GrpcRequest { method, namespace_labels: caller.namespace_labels_text.clone() })
+            }
+            Protocol::Http { path, form } => {
+                HookRequest::Http(HttpRequest { path: path.clone(), form: *form, timeout: self.allowed(began) })
+            }
+        }
+    }
+
+    /// The time the hook had, in whole milliseconds as messages have it.
+    pub(super) fn allowed(&self, began: Instant) -> Duration {
+        let allowed = self.deadline.duration_since(began);
+        Duration::from_millis(allowed.as_micros().div_ceil(1000) as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,398 @@
+//! Round: several hooks that are asked at once, from the same bytes.
+
+use std::{
+    panic::resume_unwind,
+    pin::pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tokio::{task::JoinSet, time::sleep_until};
+
+use super::{
+    attempt::{Attempt, Came, Next},
+    call_record::{record, record_in_vain},
+    caller::Caller,
+    decider::Decider,
+    decode::{Decoded, decode},
+    encoded::encodings,
+    gate::Reasons,
+    outcome::{Ending, Outcome},
+    select::Asked,
+};
+use crate::{
+    clock::now,
+    hooks::{AnswerHold, Call, FailedCall, HttpReply, ProcessingEvidence, Reply, Responses},
+    model::{CallFailure, Protocol, Review, SideEffects},
+    offload::{self, LARGE},
+    telemetry::{HookOutcome, Repeat},
+    wire::encodings::Encodings,
+};
+
+/// A hook that ends the call itself so shortly before our deadline has run out of time.
+const RINGS_EARLY: Duration = Duration::from_millis(5);
+
+/// Reasons for a round to end before every hook has answered. The open calls are then cancelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Until {
+    /// One of them has rejected, and the time for the reasons of others is over.
+    Rejected(Reasons),
+    /// One of them rejects or sends a patch, and every one before it has answered.
+    Changed,
+}
+
+/// Asks every hook at once and waits for the answers: until all have answered or run out of time, or as `until` says.
+/// Returns one outcome for each hook, in the order given.
+///
+/// One timer serves all hooks; all answers arrive in one place. Leaving early, in whatever way, cancels the calls still
+/// running.
+pub(super) async fn ask<'a>(asked: &[Asked<'a>], review: &Review, caller: &Caller, until: Until) -> Vec<Outcome<'a>> {
+    let encodings = encodings(asked, review, caller).await;
+    let mut round = Round::begin(until, asked, review, caller, encodings);
+    let mut set_for = round.next_alarm().unwrap_or(round.began);
+    let mut alarm = pin!(sleep_until(set_for.into()));
+    while !round.is_over() {
+        tokio::select! {
+            biased;
+            arrived = round.responses.take() => {
+                let now = now();
+                for (tag, result) in arrived {
+                    round.arrived(tag, result, now);
+                }
+            }
+            Some(decoded) = round.decoding.join_next(), if !round.decoding.is_empty() => match decoded {
+                Ok((tag, answer, hold)) => round.answered(tag, answer, hold, now()),
+                Err(error) => error.try_into_panic().map_or((), |panic| resume_unwind(panic)),
+            },
+            // It may ring for a hook that has answered meanwhile; then it is only set anew.
+            () = &mut alarm => {
+                round.ring(now());
+                if let Some(next) = round.next_alarm() {
+                    set_for = next;
+                    alarm.as_mut().reset(next.into());
+                }
+            }
+        }
+        // A hook that rests may want to be woken, and a rejection to be given, before the alarm would ring. One that
+        // rings earlier than needed is left as it is: that saves setting it anew for every answer.
+        if let Some(next) = round.sooner.take().filter(|next| *next < set_for) {
+            set_for = next;
+            alarm.as_mut().reset(next.into());
+        }
+    }
+    round.end()
+}
+
+struct Round<'a, 'r> {
+    review: &'r Review,
+    caller: &'r Caller,
+    /// The review in every encoding that a hook has wanted so far.
+    encodings: Encodings<'r>,
+    responses: Arc<Responses>,
+    began: Instant,
+    attempts: Vec<Attempt<'a>>,
+    /// Outcomes of the attempts that are settled. They are apart so that neither list needs 4 KiB for twenty hooks.
+    outcomes: Vec<Option<Outcome<'a>>>,
+    /// Attempts without an outcome.
+    running: usize,
+    /// Large answers that are being decoded beside the worker.
+    decoding: JoinSet<(usize, Result<Decoded, CallFailure>, AnswerHold)>,
+    /// The earliest of the rests and of the end that became known since this was taken.
+    sooner: Option<Instant>,
+    until: Until,
+    /// End of the wait for further answers, once there is a rejection.
+    ends: Option<Instant>,
+    /// Attempts from the first on that have an outcome.
+    in_order: usize,
+    /// One of these rejects or sends a patch.
+    changed: bool,
+}
+
+impl<'a, 'r> Round<'a, 'r> {
+    fn begin(
+        until: Until,
+        asked: &[Asked<'a>],
+        review: &'r Review,
+        caller: &'r Caller,
+        encodings: Encodings<'r>,
+    ) -> Self {
+        let began = now();
+        let attempts = asked
+            .iter()
+            .map(|asked| {
+                let deadline = caller.deadline.within(began, asked.live.target.timeout());
+                Attempt::new(asked.live, review, asked.opened, deadline.instant())
+            })
+            .collect();
+        let mut round = Self {
+            review,
+            caller,
+            encodings,
+            responses: Arc::new(Responses::default()),
+            began,
+            attempts,
+            outcomes: asked.iter().map(|_| None).collect(),
+            running: asked.len(),
+            decoding: JoinSet::new(),
+            sooner: None,
+            until,
+            ends: None,
+            in_order: 0,
+            changed: false,
+        };
+        for (tag, asked) in asked.iter().enumerate() {
+            round.first(tag, asked);
+        }
+        round
+    }
+
+    fn is_over(&self) -> bool {
+        let ended = |until: &Until| match until {
+            Until::Rejected(_) => self.ends.is_some_and(|end| end <= now()),
+            Until::Changed => self.changed,
+        };
+        self.running == 0 || ended(&self.until)
+    }
+
+    /// Asks one hook, unless the request is a dry run that must not reach it, or it cannot be asked about this request.
+    fn first(&mut self, tag: usize, asked: &Asked<'a>) {
+        let live = asked.live;
+        let side_effects = live.target.side_effects();
+        if self.review.dry_run && !side_effects.none_for(true) {
+            if side_effects == SideEffects::Undeclared {
+                self.fail(tag, CallFailure::SideEffectsUndeclared, Duration::ZERO);
+            } else {
+                let decider = live.into();
+                self.put(tag, Outcome::ended(decider, Ending::DryRunRefused, Duration::ZERO));
+            }
+        } else if let Some(unable) = &asked.unable {
+            self.fail(tag, (**unable).clone(), Duration::ZERO);
+        } else {
+            self.ask(tag);
+        }
+    }
+
+    /// Sends the review, in the encoding this hook wants, as its attempt says.
+    fn ask(&mut self, tag: usize) {
+        let Some(attempt) = self.attempts.get_mut(tag) else { return };
+        let target = &attempt.live.target;
+        let body = match self.encodings.get(target.protocol().into()) {
+            Ok(body) => body,
+            Err(failure) => return self.fail(tag, failure, now() - self.began),
+        };
+        attempt.open = true;
+        let asks = attempt.asks();
+        let call = Call {
+            request: attempt.request(self.caller, self.began),
+            body,
+            deadline: attempt.deadline,
+            responses: self.responses.clone(),
+            tag: tag as u32,
+            reuse: asks.reuse,
+            resends: asks.resends,
+            hops: self.caller.hops.passed_on(),
+        };
+        if asks.elsewhere {
+            target.channel().ask_elsewhere(call);
+        } else {
+            target.channel().ask(self.caller.worker, call);
+        }
+    }
+
+    /// Time of the next step that no answer triggers.
+    fn next_alarm(&self) -> Option<Instant> {
+        self.attempts.iter().filter_map(Attempt::alarm).chain(self.ends).min()
+    }
+
+    /// Something came back from a hook.
+    fn arrived(&mut self, tag: u32, result: Result<Reply, FailedCall>, now: Instant) {
+        let tag = tag as usize;
+        let Some(attempt) = self.attempts.get_mut(tag).filter(|attempt| !attempt.settled) else { return };
+        attempt.open = false;
+        let reply = match result {
+            Ok(reply) => reply,
+            Err(lost) => return self.failed(tag, lost, now),
+        };
+        if let Next::Rest(pause) = attempt.next(&Came::Reply(&reply), now) {
+            let hook = &attempt.live.hook.name;
+            let Reply::Http(HttpReply { status, .. }) = &reply else { return };
+            tracing::debug!(%hook, status, delay = ?pause, "a hook asks to be called later (Retry-After)");
+            return self.rings_by(now + pause);
+        }
+        let hold = reply.hold();
+        let hook_type = attempt.live.hook.hook_type;
+        let form = match attempt.live.target.protocol() {
+            Protocol::Http { form, .. } => Some(*form),
+            Protocol::Grpc => None,
+        };
+        if reply.cost() >= LARGE {
+            attempt.is_read_by(self.caller.deadline.instant());
+            let (uid, has_object) = (self.review.uid.clone(), self.review.object.is_some());
+            let decoding = offload::run(reply.cost(), move || decode(hook_type, form, (&uid, has_object), reply));
+            self.decoding.spawn(async move { (tag, decoding.await, hold) });
+            return;
+        }
+        let answer = decode(hook_type, form, (&self.review.uid, self.review.object.is_some()), reply);
+        self.answered(tag, answer, hold, now);
+    }
+
+    /// Answer or failure of the call with this tag, and the memory that it holds.
+    fn answered(&mut self, tag: usize, answer: Result<Decoded, CallFailure>, hold: AnswerHold, now: Instant) {
+        if self.attempts.get(tag).is_none_or(|attempt| attempt.settled) {
+            return;
+        }
+        let failure = match &answer {
+            Ok(decoded) => decoded.failure.as_ref(),
+            Err(failure) => Some(failure),
+        };
+        if failure.is_some_and(|failure| self.asks_again(tag, failure, ProcessingEvidence::Perhaps, now)) {
+            return;
+        }
+        self.settle(tag, answer, hold, now.duration_since(self.began));
+    }
+
+    /// Nothing came back from a hook.
+    fn failed(&mut self, tag: usize, FailedCall { failure, evidence }: FailedCall, now: Instant) {
+        if self.asks_again(tag, &failure, evidence, now) {
+            return;
+        }
+        let Some(attempt) = self.attempts.get(tag) else { return };
+        let failure = match failure {
+            // The hook got our deadline, and its clock may ring a moment before ours.
+            CallFailure::Grpc { code: "DEADLINE_EXCEEDED" | "CANCELLED", .. }
+                if now + RINGS_EARLY >= attempt.deadline =>
+            {
+                CallFailure::Timeout(attempt.allowed(self.began))
+            }
+            failure => failure,
+        };
+        self.fail(tag, failure, now.duration_since(self.began));
+    }
+
+    /// There is no usable answer. Asks the hook again where its attempt says so.
+    fn asks_again(&mut self, tag: usize, failure: &CallFailure, evidence: ProcessingEvidence, now: Instant) -> bool {
+        let Some(attempt) = self.attempts.get_mut(tag) else { return false };
+        match attempt.next(&Came::Failure(failure, evidence), now) {
+            Next::Resend(_) => {}
+            Next::Retry => attempt.live.metrics.repeated(Repeat::Policy),
+            Next::Rest(_) | Next::Settle => return false,
+        }
+        self.ask(tag);
+        true
+    }
+
+    /// It is time for something: for some, time is up; others are asked again.
+    fn ring(&mut self, now: Instant) {
+        for tag in 0..self.attempts.len() {
+            let attempt = &mut self.attempts[tag];
+            if attempt.is_late(now) {
+                let allowed = attempt.allowed(self.began);
+                self.fail(tag, CallFailure::Timeout(allowed), now.duration_since(self.began));
+            } else if attempt.wakes(now) {
+                attempt.live.metrics.repeated(Repeat::RetryAfter);
+                self.ask(tag);
+            }
+        }
+    }
+
+    /// There is no answer, or the hook must not be called.
+    fn fail(&mut self, tag: usize, failure: CallFailure, took: Duration) {
+        self.settle(tag, Err(failure), AnswerHold::default(), took);
+    }
+
+    fn settle(&mut self, tag: usize, result: Result<Decoded, CallFailure>, hold: AnswerHold, took: Duration) {
+        let Some(attempt) = self.attempts.get(tag) else { return };
+        let (result, parsed, said) = match result {
+            Ok(Decoded { answer, patch, failure: None }) => (Ok(answer), patch, None),
+            Ok(Decoded { answer, failure: Some(failure), .. }) => (Err(failure), None, Some(Box::new(answer))),
+            Err(failure) => (Err(failure), None, None),
+        };
+        let mut outcome = Outcome::judge(attempt.live.into(), attempt.opened, result, took);
+        (outcome.parsed, outcome.said) = (parsed, said);
+        if outcome.said().is_some() {
+            outcome._hold = hold;
+        }
+        self.put(tag, outcome);
+    }
+
+    fn put(&mut self, tag: usize, outcome: Outcome<'a>) {
+        if outcome.rejects() && self.ends.is_none() {
+            self.rejected();
+        }
+        if let Some(attempt) = self.attempts.get_mut(tag) {
+            attempt.span.in_scope(|| {
+                let failure = outcome.failure().map(|failure| tracing::field::display(failure.class()));
+                tracing::debug!(outcome = ?outcome.label(), took = ?outcome.took, failure, "answered");
+                // Of a call ahead of its turn nobody knows yet whether it counts.
+                if self.until != Until::Changed {
+                    record(attempt.live, self.caller, self.review, &outcome);
+                }
+            });
+            attempt.settled = true;
+            self.outcomes[tag] = Some(outcome);
+            self.running -= 1;
+        }
+        while let Some(Some(outcome)) = self.outcomes.get(self.in_order) {
+            self.changed |= outcome.rejects() || outcome.patch().is_some();
+            self.in_order += 1;
+        }
+    }
+
+    /// There is a first reason to reject.
+    fn rejected(&mut self) {
+        let Until::Rejected(reasons) = self.until else { return };
+        let grace = match reasons {
+            Reasons::First => Duration::ZERO,
+            Reasons::Within(grace) => grace,
+            Reasons::All => return,
+        };
+        let end = self.caller.deadline.within(now(), grace).instant();
+        self.ends = Some(end);
+        self.rings_by(end);
+    }
+
+    /// The alarm is to ring by then.
+    fn rings_by(&mut self, moment: Instant) {
+        self.sooner = Some(self.sooner.map_or(moment, |first| first.min(moment)));
+    }
+
+    /// The outcomes; calls still open are cancelled.
+    fn end(mut self) -> Vec<Outcome<'a>> {
+        self.leave();
+        let took = now() - self.began;
+        let attempts = std::mem::take(&mut self.attempts);
+        let outcomes = std::mem::take(&mut self.outcomes).into_iter().zip(&attempts);
+        let cancelled = |attempt: &Attempt<'a>| Outcome::ended(Decider::from(attempt.live), Ending::Cancelled, took);
+        outcomes.map(|(outcome, attempt)| outcome.unwrap_or_else(|| cancelled(attempt))).collect()
+    }
+
+    /// Cancels the calls that are still open when the round ends.
+    fn leave(&mut self) {
+        let worker = self.caller.worker;
+        if self.attempts.iter().any(|attempt| attempt.open) {
+            self.responses.close();
+        }
+        for attempt in &mut self.attempts {
+            if std::mem::take(&mut attempt.open) {
+                attempt.live.target.channel().cancel_abandoned(worker);
+            }
+            // One that rests is not open, and cancelled all the same.
+            if !attempt.settled {
+                attempt.live.metrics.record(worker, HookOutcome::Cancelled, now() - self.began);
+            }
+        }
+    }
+}
+
+impl Drop for Round<'_, '_> {
+    /// Also when the request itself was given up, because its caller hung up.
+    fn drop(&mut self) {
+        if self.until == Until::Changed {
+            let Self { caller, review, attempts, outcomes, .. } = self;
+            let all = attempts.iter().zip(outcomes);
+            let answered = all.filter_map(|(attempt, outcome)| Some((attempt.live, outcome.as_ref()?)));
+            answered.for_each(|(live, outcome)| record_in_vain(live, caller, review, outcome));
+        }
+        self.leave();
+    }
+}
