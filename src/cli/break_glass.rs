@@ -1,6 +1,5 @@
 //! `break-glass`: opens everything, or hooks and initializers by name, for a while.
 
-mod ending;
 mod place;
 mod roster;
 
@@ -194,7 +193,7 @@ impl BreakGlassCommand {
             humantime::format_rfc3339(glass.until()),
             spelled(glass.lasts),
             glass.reason,
-            ending::command(std::env::args()),
+            command(std::env::args()),
         )
     }
 }
@@ -217,6 +216,34 @@ fn say(text: &str) -> CommandExit {
     // Where stdout is closed there is no reader, and it is done.
     let _ = io::stdout().lock().write_all(text.as_bytes());
     CommandExit::Good
+}
+
+/// The same command line, with `--end` in the place of what was opened, fit to be pasted.
+fn command(words: impl Iterator<Item = String>) -> String {
+    const VALUES: [&str; 4] = ["--for", "--reason", "--hook", "--by"];
+    let mut words = words;
+    let mut kept = Vec::new();
+    while let Some(word) = words.next() {
+        let flag = word.split('=').next().unwrap_or_default();
+        if VALUES.contains(&flag) {
+            if flag == word {
+                words.next();
+            }
+        } else if word != "--everything" {
+            kept.push(quoted(&word));
+        }
+    }
+    kept.push("--end".to_owned());
+    kept.join(" ")
+}
+
+/// As a shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
 }
 
 #[cfg(test)]
@@ -275,5 +302,26 @@ mod tests {
         let command = parsed(&["--for", "15m", "--reason", "two\nlines", "--everything"]).expect("parsed");
         let problem = checked(&command.document(SystemTime::now())).expect_err("refused");
         assert!(problem.contains("reason: holds a line break"), "{problem}");
+    }
+
+    #[test]
+    fn what_was_opened_is_left_out_and_where_is_kept() {
+        let line = [
+            "gatepost",
+            "break-glass",
+            "--for=15m",
+            "--reason",
+            "a b",
+            "--hook",
+            "h",
+            "--name",
+            "x",
+            "--everything",
+            "--config",
+            "/a b",
+        ];
+        let output = command(line.iter().map(|word| (*word).to_owned()));
+        assert_eq!(output, "gatepost break-glass --name x --config '/a b' --end");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
     }
 }

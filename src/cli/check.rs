@@ -1,9 +1,7 @@
 //! `check`: every problem of a configuration, or what would be in force.
 
-mod authorities;
-mod connect;
-
 use std::{
+    collections::BTreeMap,
     fmt::Write as _,
     io::{self, Write as _},
     net::SocketAddr,
@@ -11,13 +9,29 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::{CommandExit, complain, hazards, hazards::HazardsArg, plural::counted, register};
+use clap::ValueEnum;
+use serde_json::Value;
+
+use super::{CommandExit, complain, plural::counted, register, yaml::yaml};
 use crate::{
-    app::Settings,
-    model::{FailurePolicy, Hook, HookType, Initializer, ResourceInitializers, SideEffects},
-    rotate::{Candidate, OnHazard, OwnAddresses, candidate::CandidateCache},
-    snapshot::{Snapshot, hazards::Severity},
+    app::{Settings, UnwaitedRuntime},
+    cli::plural::counted,
+    hooks::ProbeFailure,
+    model::{
+        FailurePolicy, Hook, HookType, Initializer, Protocol, ResourceInitializers, SideEffects, Step, Transport,
+        hook::Address,
+    },
+    rotate::{
+        Candidate, OnHazard, OwnAddresses,
+        candidate::CandidateCache,
+        trial::{Tried, trial},
+    },
+    snapshot::{
+        Snapshot,
+        hazards::{Concerned, Finding, Remedy, Severity},
+    },
     source::{FileSource, ReadError},
+    tls::expiry::{self, SOON},
 };
 
 /// Longest wait for one read. Only a person waits for this command: a slow mount may take its time.
@@ -108,7 +122,7 @@ impl Check {
             then(register::against::report(&candidate.snapshot, &self.against)?);
         }
         if self.connect {
-            then(connect::report(&candidate).map_err(|error| error.to_string())?);
+            then(report(&candidate).map_err(|error| error.to_string())?);
         }
         Ok((report, ending))
     }
@@ -134,10 +148,10 @@ pub(super) fn examined(path: &Path, on_hazard: OnHazard, mut known: CandidateCac
         Ok(candidate) => {
             let mut findings = candidate.snapshot.findings().to_vec();
             if on_hazard != OnHazard::Off {
-                findings.extend(authorities::findings(&candidate.snapshot, SystemTime::now()));
+                findings.extend(findings(&candidate.snapshot, SystemTime::now()));
                 findings.sort_by_key(|finding| finding.severity);
             }
-            let report = summary(contents.files.len(), &candidate.snapshot) + &hazards::report(&findings);
+            let report = summary(contents.files.len(), &candidate.snapshot) + &report(&findings);
             let bad = findings.iter().any(|finding| finding.severity < Severity::Gap);
             let ending = if bad && on_hazard == OnHazard::Deny { CommandExit::Failed } else { CommandExit::Good };
             Examined { report, ending, candidate: Some(candidate) }
@@ -208,4 +222,282 @@ fn line(hook: &Hook) -> String {
     let timeout = humantime::format_duration(hook.timeout);
     let rules = counted(hook.rules.len(), "rule");
     format!("{} at {}: {hook_type}, {policy}, {timeout}, {rules}{dry_run}", hook.name, hook.endpoint)
+}
+
+/// Findings about the certificates in these hooks' entries.
+fn findings(snapshot: &Snapshot, now: SystemTime) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (index, hook) in (0..).zip(&snapshot.hooks) {
+        let Some(origin) = snapshot.origin(index) else { continue };
+        let concerned = || {
+            let (name, id) = (hook.name.to_string(), hook.id.to_string());
+            Concerned {
+                hook: name,
+                id,
+                file: origin.file.clone(),
+                path: origin.path.clone(),
+                patch: Value::Null,
+                drops_cluster_scoped: false,
+            }
+        };
+        let closed = origin.declared_policy != FailurePolicy::Ignore;
+        let problems = [of_authorities(hook, now, closed), of_own(hook, now, closed)].into_iter().flatten();
+        findings.extend(problems.map(|(rule, severity, [what, why, fix])| Finding {
+            rule,
+            severity,
+            hooks: vec![concerned()],
+            what,
+            why,
+            remedy: Remedy::Words(fix),
+            outages: &[],
+        }));
+    }
+    debug_assert!(findings.iter().all(Finding::is_whole), "{findings:?}");
+    findings
+}
+
+/// Rule, severity; what, why and the fix.
+type RuleFinding = (&'static str, Severity, [String; 3]);
+
+fn of_authorities(hook: &Hook, now: SystemTime, closed: bool) -> Option<RuleFinding> {
+    let mut ends = expiry::of_authorities(hook);
+    ends.sort_unstable();
+    let ended = ends.iter().filter(|end| **end <= now).count();
+    let (first, last, many) = (*ends.first()?, *ends.last()?, ends.len());
+    let name = &hook.name;
+    let renew = "write the new authority into its clientConfig; where it was imported, import again".to_owned();
+    if ended == many {
+        let what = format!("the authority in hook {name:?}'s clientConfig expired on {}", day(last));
+        let why = "so certificates that it signed are not accepted, and every call fails".to_owned();
+        return Some(("authority-ended", worth(closed), [what, why, renew]));
+    }
+    if last <= now + SOON {
+        let what = format!("the authority in hook {name:?}'s clientConfig expires on {}", day(last));
+        let why = "and from then on certificates that it signed are not accepted, and every call fails".to_owned();
+        return Some(("authority-ends-soon", Severity::Gap, [what, why, renew]));
+    }
+    (ended > 0).then(|| {
+        let what =
+            format!("{ended} of {many} authorities in hook {name:?}'s clientConfig expired on {} or later", day(first));
+        let why = "so a certificate that one of them signed is not accepted".to_owned();
+        let fix = "remove them once no certificate of the hook is signed by them".to_owned();
+        ("authority-ended", Severity::Gap, [what, why, fix])
+    })
+}
+
+/// Our own certificate for the hook.
+fn of_own(hook: &Hook, now: SystemTime, closed: bool) -> Option<RuleFinding> {
+    let end = expiry::of_client_certificate(hook)?;
+    let name = &hook.name;
+    let fix = "renew it in the file that clientCertificateFile names".to_owned();
+    match end {
+        end if end <= now => {
+            let what = format!("our certificate for hook {name:?} expired on {}", day(end));
+            let why = "so the hook rejects it, and every call fails".to_owned();
+            Some(("client-certificate-ended", worth(closed), [what, why, fix]))
+        }
+        end if end <= now + SOON => {
+            let what = format!("our certificate for hook {name:?} expires on {}", day(end));
+            let why = "and from then on the hook rejects it, and every call fails".to_owned();
+            Some(("client-certificate-ends-soon", Severity::Gap, [what, why, fix]))
+        }
+        _ => None,
+    }
+}
+
+fn worth(closed: bool) -> Severity {
+    if closed { Severity::Danger } else { Severity::Gap }
+}
+
+fn day(time: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(time).to_string().chars().take(10).collect()
+}
+
+/// All trials together take no longer. Each takes two seconds at the most, sixteen at once.
+const WITHIN: Duration = Duration::from_secs(60);
+
+/// Report on each hook, and whether all would enter rotation.
+///
+/// # Errors
+/// The operating system gives us no event queue.
+fn report(candidate: &Candidate) -> io::Result<(String, bool)> {
+    let runtime = UnwaitedRuntime::new()?;
+    let tried = runtime.block_on(trial(candidate, WITHIN));
+    let hooks = &candidate.snapshot.hooks;
+    let mut output = String::from("\nprobed once from this machine, as serve probes a new hook:\n");
+    for (hook, tried) in hooks.iter().zip(&tried) {
+        // Writing to a String cannot fail.
+        let _ = match tried {
+            Tried::Passed(took, posted) => {
+                let how =
+                    posted.as_ref().map_or_else(|| asked(hook).to_owned(), |path| format!("answered POST {path}"));
+                writeln!(output, "  ok      {} at {}: {how}, {} ms", hook.name, hook.endpoint, took.as_millis())
+            }
+            Tried::Failed(failure) => {
+                let (name, endpoint) = (&hook.name, &hook.endpoint);
+                writeln!(output, "  FAILED  {name} at {endpoint}: {failure}\n          {}", fix(failure, hook))
+            }
+            Tried::Late => writeln!(
+                output,
+                "  FAILED  {} at {}: not probed within {} s\n          repair those that fail above, and check again",
+                hook.name,
+                hook.endpoint,
+                WITHIN.as_secs()
+            ),
+        };
+    }
+    let passed = tried.iter().filter(|tried| matches!(tried, Tried::Passed(..))).count();
+    let _ = writeln!(output, "{passed} of {} would enter rotation", counted(hooks.len(), "hook"));
+    if candidate.snapshot.claimed().next().is_some() {
+        let _ = writeln!(output, "no initializer is dialled: their processes attach to serve; see `gatepost status`");
+    }
+    Ok((output, passed == hooks.len()))
+}
+
+/// Description of the probe of a hook that was posted nothing.
+fn asked(hook: &Hook) -> &'static str {
+    match &hook.protocol {
+        Protocol::Grpc => "answered",
+        Protocol::Http { .. } => "connected, and sent nothing: it does not declare sideEffects: None or NoneOnDryRun",
+    }
+}
+
+/// Advice about a step that failed.
+fn fix(failure: &ProbeFailure, hook: &Hook) -> String {
+    let name = hook.endpoint.tls.as_ref().map_or("", |tls| &tls.server_name);
+    match failure.step {
+        Step::Resolve if is_service(hook) => "write the Service's cluster IP and this name into the hosts file of this \
+             machine, or let it ask the cluster's DNS; keep the name, since the hook's certificate has it"
+            .into(),
+        Step::Resolve => "correct the host in clientConfig, or have its name resolved on this machine".into(),
+        Step::Connect => {
+            "see that the hook is running and listens there, and that this machine may reach it (firewall, NetworkPolicy)"
+                .into()
+        }
+        Step::Tls => format!(
+            "see that caBundle or caFile holds the authority that signed the hook's certificate, and that this \
+             certificate has the name {name}; `openssl s_client -connect HOST:PORT -servername {name}` shows it"
+        ),
+        Step::Handshake => match hook.endpoint.transport {
+            Transport::Grpc => "see that a gRPC server listens there: a webhook's URL begins with https://".into(),
+            Transport::Http => "see that a webhook listens there: a gRPC hook's URL begins with grpcs://".into(),
+        },
+        Step::Health => "see what the hook's log says of its health service (grpc.health.v1)".into(),
+        Step::Review => "see what the hook's log says of the dry-run review gatepost-probe".into(),
+    }
+}
+
+fn is_service(hook: &Hook) -> bool {
+    matches!(&hook.endpoint.address, Address::Tcp { host, .. } if host.ends_with(".svc") || host.contains(".svc."))
+}
+
+/// Price of a patch, as a comment in it.
+const DROPS: &str = "# with this it sees nothing outside of namespaces any more: add a rule with scope Cluster for each \
+                     resource there that it should go on seeing (such as clusterroles)";
+
+/// `--hazards`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum HazardsArg {
+    /// Print them.
+    Warn,
+    /// Treat deadlocks and dangers as problems; print gaps.
+    Deny,
+    /// Do not look for them.
+    Off,
+}
+
+impl From<HazardsArg> for OnHazard {
+    fn from(arg: HazardsArg) -> Self {
+        match arg {
+            HazardsArg::Warn => Self::Warn,
+            HazardsArg::Deny => Self::Deny,
+            HazardsArg::Off => Self::Off,
+        }
+    }
+}
+
+/// Every finding, and then for each hook the one patch that mends all of its own; nothing where nothing was found.
+pub(super) fn report(findings: &[Finding]) -> String {
+    let mut output = String::new();
+    if findings.is_empty() {
+        return output;
+    }
+    let numbers = [(Severity::Deadlock, "deadlock"), (Severity::Danger, "danger"), (Severity::Gap, "gap")]
+        .map(|(severity, noun)| (findings.iter().filter(|finding| finding.severity == severity).count(), noun));
+    let numbers: Vec<_> = numbers.into_iter().filter(|(n, _)| *n > 0).map(|(n, noun)| counted(n, noun)).collect();
+    let _ = writeln!(output, "\nhazards: {}", numbers.join(", "));
+    let mut patched: BTreeMap<(&str, &str), &Concerned> = BTreeMap::new();
+    for finding in findings {
+        let _ = writeln!(output, "\n{} {}", finding.severity.as_str(), finding.rule);
+        for concerned in &finding.hooks {
+            let _ = writeln!(output, "  {}: {}", concerned.file, concerned.path);
+            patched.entry((&concerned.file, &concerned.path)).or_insert(concerned);
+        }
+        let _ = writeln!(output, "  {}", finding.sentence());
+        if !finding.outages.is_empty() {
+            let _ = writeln!(output, "  as in {}", finding.outages.join(", "));
+        }
+    }
+    for (_, concerned) in patched.into_iter().filter(|(_, concerned)| !concerned.patch.is_null()) {
+        let Concerned { hook, id, file, path, patch, drops_cluster_scoped } = concerned;
+        let noun = if id.is_empty() { "initializer" } else { "hook" };
+        let _ = writeln!(output, "\nto repair {noun} {hook:?}, merge this into its entry ({file}: {path}):");
+        if *drops_cluster_scoped {
+            let _ = writeln!(output, "  {DROPS}");
+        }
+        for line in yaml(patch).unwrap_or_else(|_| patch.to_string()).lines() {
+            let _ = writeln!(output, "  {line}");
+        }
+    }
+    output
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use base64::{Engine, engine::general_purpose::STANDARD};
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, date_time_ymd};
+
+    use super::*;
+    use crate::snapshot::{SourceFile, load};
+
+    fn authority(year: i32) -> String {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.not_before = date_time_ymd(2020, 1, 1);
+        params.not_after = date_time_ymd(year, 1, 1);
+        params.self_signed(&KeyPair::generate().unwrap()).unwrap().pem()
+    }
+
+    fn problems_of(bundle: &str, policy: &str, now: SystemTime) -> Vec<(&'static str, Severity, String)> {
+        let text = format!(
+            "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {{name: a}}\n\
+             externalAdmissionHooks: [{{name: h.example.com, rules: [], failurePolicy: {policy}, clientConfig: {{url: \
+             'https://h.example.com/', caBundle: {}}}}}]\n",
+            STANDARD.encode(bundle)
+        );
+        let file = SourceFile { name: "a.yaml".into(), bytes: text.into() };
+        let snapshot = load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
+        findings(&snapshot, now).into_iter().map(|found| (found.rule, found.severity, found.sentence())).collect()
+    }
+
+    #[test]
+    fn an_authority_that_has_ended_or_soon_will_is_reported() {
+        let day = Duration::from_secs(24 * 3600);
+        // 2030-01-01
+        let now = SystemTime::UNIX_EPOCH + day * 21_915;
+        let (old, new) = (authority(2029), authority(2040));
+        let rules = |bundle: &str, policy: &str, now| -> Vec<_> {
+            problems_of(bundle, policy, now).into_iter().map(|(rule, severity, _)| (rule, severity)).collect()
+        };
+        assert_eq!(rules(&new, "Fail", now), []);
+        assert_eq!(rules(&old, "Fail", now), [("authority-ended", Severity::Danger)]);
+        assert_eq!(rules(&old, "Ignore", now), [("authority-ended", Severity::Gap)]);
+        assert_eq!(rules(&(old.clone() + &new), "Fail", now), [("authority-ended", Severity::Gap)]);
+        assert_eq!(rules(&old, "Fail", now - day * 370), [("authority-ends-soon", Severity::Gap)]);
+        assert_eq!(rules(&old, "Fail", now - day * 400), []);
+        let what = &problems_of(&old, "Fail", now)[0].2;
+        assert!(what.contains("expired on 2029-01-01") && what.contains("import again"), "{what}");
+    }
 }

@@ -1,21 +1,31 @@
 //! `hook`: a ready gRPC hook, for trials.
 
-mod deny_if;
-mod service;
-
-use std::{io::Write, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    io::Write,
+    net::SocketAddr,
+    path::PathBuf,
+    str::FromStr,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use http::Request;
 use hyper::body::Incoming;
 use tokio::runtime::Builder;
+use tonic::{Request, Response, Status, async_trait};
 use tower_service::Service as _;
 
-use self::{
-    deny_if::DenyIf,
-    service::{Behaviour, Service},
-};
 use super::{CommandExit, complain, duration, hook_listener::HookListener};
-use crate::{tls::server_config, wire::pb::gatepost::v1::admission_server::AdmissionServer};
+use crate::{
+    tls::server_config,
+    wire::pb::{
+        gatepost::v1::admission_server::{Admission, AdmissionServer},
+        k8s::io::{
+            api::admission::v1::{AdmissionRequest, AdmissionResponse, AdmissionReview},
+            apimachinery::pkg::apis::meta::v1 as meta,
+        },
+    },
+};
 
 const EXAMPLES: &str = "\
 Conditions of --deny-if are PLACE=VALUE; a * at either end of VALUE stands for anything:
@@ -117,5 +127,276 @@ impl HookArgs {
             listener.serve(answer, stop).await;
             Ok(())
         })
+    }
+}
+
+/// A condition on a review.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum DenyIf {
+    /// Every review.
+    Always,
+    /// The value at a place is like this.
+    Like(Location, Pattern),
+}
+
+/// Location in the object to look at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Location {
+    Field(Field),
+    /// A JSON pointer (RFC 6901) into the object, or into the old one where there is no object.
+    Pointer(String),
+}
+
+/// A field of the review.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Field {
+    Operation,
+    Kind,
+    Group,
+    Resource,
+    Subresource,
+    Namespace,
+    Name,
+    User,
+}
+
+/// A text, with `*` at either end standing for anything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Pattern {
+    open_start: bool,
+    open_end: bool,
+    text: String,
+}
+
+impl Pattern {
+    fn new(pattern: &str) -> Self {
+        let open_start = pattern.starts_with('*');
+        let open_end = pattern.len() > 1 && pattern.ends_with('*');
+        let text = pattern.strip_prefix('*').unwrap_or(pattern);
+        let text = if open_end { text.strip_suffix('*').unwrap_or(text) } else { text };
+        Self { open_start, open_end, text: text.to_owned() }
+    }
+
+    fn matches(&self, value: &str) -> bool {
+        match (self.open_start, self.open_end) {
+            (false, false) => value == self.text,
+            (true, false) => value.ends_with(&self.text),
+            (false, true) => value.starts_with(&self.text),
+            (true, true) => value.contains(&self.text),
+        }
+    }
+}
+
+impl FromStr for DenyIf {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "always" {
+            return Ok(Self::Always);
+        }
+        let (place, pattern) = text.split_once('=').ok_or("must be `always` or PLACE=VALUE")?;
+        let field = match place {
+            pointer if pointer.starts_with('/') => {
+                return Ok(Self::Like(Location::Pointer(pointer.to_owned()), Pattern::new(pattern)));
+            }
+            "operation" => Field::Operation,
+            "kind" => Field::Kind,
+            "group" => Field::Group,
+            "resource" => Field::Resource,
+            "subresource" => Field::Subresource,
+            "namespace" => Field::Namespace,
+            "name" => Field::Name,
+            "user" => Field::User,
+            other => {
+                return Err(format!(
+                    "{other:?} is not a place; use operation, kind, group, resource, subresource, namespace, name, user, \
+                     or a JSON pointer such as /metadata/name"
+                ));
+            }
+        };
+        Ok(Self::Like(Location::Field(field), Pattern::new(pattern)))
+    }
+}
+
+impl std::fmt::Display for DenyIf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Always => f.write_str("always"),
+            Self::Like(place, Pattern { open_start, open_end, text }) => {
+                match place {
+                    Location::Field(field) => write!(f, "{}", format!("{field:?}").to_lowercase())?,
+                    Location::Pointer(pointer) => f.write_str(pointer)?,
+                }
+                let star = |open: bool| if open { "*" } else { "" };
+                write!(f, "={}{text}{}", star(*open_start), star(*open_end))
+            }
+        }
+    }
+}
+
+impl DenyIf {
+    /// Does the request meet it? A place that does not exist counts as the empty text; an object that is not JSON has
+    /// no places.
+    fn met_by(&self, request: &AdmissionRequest) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Like(Location::Field(field), pattern) => pattern.matches(field.of(request)),
+            Self::Like(Location::Pointer(pointer), pattern) => {
+                let raw =
+                    request.object.as_ref().or(request.old_object.as_ref()).and_then(|object| object.raw.as_ref());
+                let object: serde_json::Value =
+                    raw.and_then(|raw| serde_json::from_slice(raw).ok()).unwrap_or_default();
+                match object.pointer(pointer) {
+                    None | Some(serde_json::Value::Null) => pattern.matches(""),
+                    Some(serde_json::Value::String(text)) => pattern.matches(text),
+                    Some(other) => pattern.matches(&other.to_string()),
+                }
+            }
+        }
+    }
+}
+
+impl Field {
+    fn of(self, request: &AdmissionRequest) -> &str {
+        let resource = request.resource.as_ref();
+        match self {
+            Self::Operation => request.operation.as_deref(),
+            Self::Kind => request.kind.as_ref().and_then(|kind| kind.kind.as_deref()),
+            Self::Group => resource.and_then(|resource| resource.group.as_deref()),
+            Self::Resource => resource.and_then(|resource| resource.resource.as_deref()),
+            Self::Subresource => request.sub_resource.as_deref(),
+            Self::Namespace => request.namespace.as_deref(),
+            Self::Name => request.name.as_deref(),
+            Self::User => request.user_info.as_ref().and_then(|user| user.username.as_deref()),
+        }
+        .unwrap_or_default()
+    }
+}
+
+/// Behaviour of the hook.
+#[derive(Clone, Debug, Default)]
+struct Behaviour {
+    deny_if: Vec<DenyIf>,
+    delay: Duration,
+    fail_rate: f64,
+    warnings: Vec<String>,
+}
+
+/// Serves `gatepost.v1.Admission` with a [`Behaviour`].
+#[derive(Debug)]
+struct Service {
+    behaviour: Behaviour,
+    asked: AtomicU64,
+}
+
+impl Service {
+    fn new(behaviour: Behaviour) -> Self {
+        Self { behaviour, asked: AtomicU64::new(0) }
+    }
+
+    /// Evenly spread: the n-th call fails when the share of n steps over a whole number.
+    fn fails(&self, n: u64) -> bool {
+        let due = |n: u64| (n as f64 * self.behaviour.fail_rate + 1e-9).floor();
+        due(n + 1) > due(n)
+    }
+
+    async fn answer(&self, request: Request<AdmissionReview>) -> Result<Response<AdmissionReview>, Status> {
+        let n = self.asked.fetch_add(1, Ordering::Relaxed);
+        let review = request.into_inner().request;
+        let review = review.ok_or_else(|| Status::invalid_argument("the review has no request"))?;
+        if !self.behaviour.delay.is_zero() {
+            tokio::time::sleep(self.behaviour.delay).await;
+        }
+        let place = || {
+            let resource = review.resource.as_ref().and_then(|resource| resource.resource.as_deref()).unwrap_or("?");
+            let text = |text: &Option<String>| text.clone().unwrap_or_default();
+            format!("{} {resource} {}/{}", text(&review.operation), text(&review.namespace), text(&review.name))
+        };
+        if self.fails(n) {
+            log_line(&format!("{}: failing (--fail-rate)", place()));
+            return Err(Status::unavailable("this hook fails by --fail-rate"));
+        }
+        let met = self.behaviour.deny_if.iter().find(|condition| condition.met_by(&review));
+        log_line(&format!("{}: {}", place(), if met.is_some() { "no" } else { "yes" }));
+        let status = met.map(|condition| meta::Status {
+            status: Some("Failure".into()),
+            message: Some(format!("this hook denies reviews with {condition}")),
+            reason: Some("Forbidden".into()),
+            code: Some(403),
+            ..meta::Status::default()
+        });
+        let response = AdmissionResponse {
+            uid: review.uid,
+            allowed: Some(met.is_none()),
+            status,
+            warnings: self.behaviour.warnings.clone(),
+            ..AdmissionResponse::default()
+        };
+        Ok(Response::new(AdmissionReview { request: None, response: Some(response) }))
+    }
+}
+
+fn log_line(what: &str) {
+    // Where stderr is closed nobody wants to know.
+    let _ = writeln!(std::io::stderr(), "{what}");
+}
+
+#[async_trait]
+impl Admission for Service {
+    async fn review(&self, request: Request<AdmissionReview>) -> Result<Response<AdmissionReview>, Status> {
+        self.answer(request).await
+    }
+
+    async fn mutate(&self, request: Request<AdmissionReview>) -> Result<Response<AdmissionReview>, Status> {
+        self.answer(request).await
+    }
+
+    async fn validate(&self, request: Request<AdmissionReview>) -> Result<Response<AdmissionReview>, Status> {
+        self.answer(request).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::pb::k8s::io::apimachinery::pkg::runtime::RawExtension;
+
+    #[test]
+    fn conditions_look_where_they_say() {
+        let object =
+            br#"{"metadata":{"labels":{"app":"web"}},"spec":{"containers":[{"image":"web:latest"}],"replicas":3}}"#;
+        let request = AdmissionRequest {
+            operation: Some("CREATE".into()),
+            namespace: Some("shop".into()),
+            object: Some(RawExtension { raw: Some(bytes::Bytes::from_static(object)) }),
+            ..Default::default()
+        };
+        for (condition, met) in [
+            ("always", true),
+            ("operation=CREATE", true),
+            ("operation=DELETE", false),
+            ("namespace=sh*", true),
+            ("name=", true),
+            ("/spec/containers/0/image=*:latest", true),
+            ("/spec/containers/1/image=*:latest", false),
+            ("/metadata/labels/team=", true),
+            ("/metadata/labels/app=*e*", true),
+            ("/spec/replicas=3", true),
+            ("/spec/replicas=*", true),
+        ] {
+            let parsed: DenyIf = condition.parse().expect("a condition");
+            assert_eq!(parsed.to_string(), condition);
+            assert_eq!(parsed.met_by(&request), met, "{condition}");
+        }
+        assert!("nonsense".parse::<DenyIf>().is_err());
+        assert!("colour=red".parse::<DenyIf>().is_err());
+    }
+
+    #[test]
+    fn failures_are_evenly_spread() {
+        for (rate, want) in [(0.0, 0), (0.1, 10), (0.25, 25), (1.0, 100)] {
+            let service = Service::new(Behaviour { fail_rate: rate, ..Behaviour::default() });
+            assert_eq!((0..100).filter(|n| service.fails(*n)).count(), want, "{rate}");
+        }
     }
 }

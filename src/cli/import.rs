@@ -1,28 +1,27 @@
 //! `import`: the webhooks of a cluster as a configuration of ours.
 
 mod advice;
-pub(super) mod folder;
 mod object;
-mod servable;
 
 use std::{
+    collections::BTreeMap,
     fmt::Write as _,
-    io::{self, Write as _},
-    path::PathBuf,
+    fs::{self, File},
+    io::{self, Write, Write as _},
+    path::{Path, PathBuf},
+    process,
 };
 
 use clap::ValueEnum;
 
-use self::{
-    folder::Written,
-    object::{Object, Phase},
-    servable::Fate,
-};
+use self::object::{Object, Phase};
 use super::{CommandExit, check, complain, plural::counted};
 use crate::{
     app::{Settings, UnwaitedRuntime},
     kube::{KubeAccess, KubeClient, KubeError, List},
     rotate::{OnHazard, OwnAddresses, candidate::CandidateCache},
+    snapshot::SourceFile,
+    source::Contents,
 };
 
 const EXAMPLES: &str = "\
@@ -142,7 +141,7 @@ impl Import {
         let files = files.collect::<Result<Vec<_>, String>>()?;
         // Where an object was written to before it could be served, or while it still could.
         let stale: Vec<PathBuf> = judged.iter().map(|(object, fate)| fate.other_path(object)).collect();
-        let fates = folder::write(&self.folder, &files, &stale, self.force).map_err(|error| error.to_string())?;
+        let fates = write(&self.folder, &files, &stale, self.force).map_err(|error| error.to_string())?;
         for ((file, _), fate) in files.iter().zip(fates) {
             let fate = match fate {
                 Written::New => "written",
@@ -158,7 +157,7 @@ impl Import {
             report.push_str("there is nothing to import, and nothing was checked\n");
             return Ok((report, CommandExit::Good));
         }
-        report.push_str(&servable::report(&judged));
+        report.push_str(&report(&judged));
         let (served, kept): (Vec<_>, Vec<_>) = judged.into_iter().partition(|(_, fate)| *fate == Fate::Served);
         let [served, kept] = [served, kept].map(|part| part.into_iter().map(|(object, _)| object).collect::<Vec<_>>());
         let ending = if served.is_empty() { CommandExit::Good } else { self.check(&mut report)? };
@@ -198,4 +197,242 @@ async fn read(access: &KubeAccess) -> Result<(String, Vec<(Phase, Result<List, K
         lists.push((phase, client.list(&path).await));
     }
     Ok((client.server().to_owned(), lists))
+}
+
+/// Result of writing one file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Written {
+    New,
+    Replaced,
+    Unchanged,
+}
+
+/// Reason why nothing was written.
+#[derive(Debug, thiserror::Error)]
+enum FolderError {
+    #[error(
+        "nothing was written, because these files differ from the cluster: {}; compare them (import into another \
+         folder and diff), then use --force to replace them",
+        list(paths)
+    )]
+    Differs { paths: Vec<PathBuf> },
+    #[error("cannot {what} {}: {cause}", path.display())]
+    Failed { what: &'static str, path: PathBuf, cause: io::Error },
+}
+
+fn list(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// Writes files, each by rename, into a folder that is made if need be, and removes those that are `stale`. Unless
+/// `force` is given, one file that exists and differs, or is stale, keeps all of this from being done.
+fn write(
+    folder: &Path,
+    files: &[(PathBuf, String)],
+    stale: &[PathBuf],
+    force: bool,
+) -> Result<Vec<Written>, FolderError> {
+    let mut fates = Vec::with_capacity(files.len());
+    let mut differing = Vec::new();
+    for (name, text) in files {
+        let path = folder.join(name);
+        fates.push(match fs::read(&path) {
+            Ok(there) if there == text.as_bytes() => Written::Unchanged,
+            Ok(_) => {
+                differing.push(path);
+                Written::Replaced
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Written::New,
+            Err(cause) => return Err(failed("read", &path, cause)),
+        });
+    }
+    let stale: Vec<PathBuf> = stale.iter().map(|name| folder.join(name)).filter(|path| path.exists()).collect();
+    differing.extend(stale.iter().cloned());
+    if !differing.is_empty() && !force {
+        return Err(FolderError::Differs { paths: differing });
+    }
+    for ((name, text), _) in files.iter().zip(&fates).filter(|(_, fate)| **fate != Written::Unchanged) {
+        let path = folder.join(name);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).map_err(|cause| failed("make the folder", parent, cause))?;
+        }
+        replace(&path, text.as_bytes()).map_err(|cause| failed("write", &path, cause))?;
+    }
+    // Last: for a moment an object stands in both places, and never in none.
+    for path in stale {
+        fs::remove_file(&path).map_err(|cause| failed("remove", &path, cause))?;
+    }
+    Ok(fates)
+}
+
+/// Writes a file so that whoever reads it meanwhile sees the old one or the new one.
+pub(in crate::cli) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    // A dot in front: a folder that is being served is read without it.
+    let draft = path.with_file_name(format!(".{name}.{}", process::id()));
+    let written = || {
+        let mut file = File::create(&draft)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&draft, path)
+    };
+    let written = written();
+    if written.is_err() {
+        let _ = fs::remove_file(&draft);
+    }
+    written
+}
+
+fn failed(what: &'static str, path: &Path, cause: io::Error) -> FolderError {
+    FolderError::Failed { what, path: path.to_owned(), cause }
+}
+
+/// Folder, below the one that is served, of what is not.
+const NOT_SERVED: &str = "not-served";
+
+/// Fate of an imported object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Fate {
+    /// Gatepost can ask its hooks.
+    Served,
+    /// It cannot, for these reasons.
+    NotServed(Vec<String>),
+}
+
+impl Fate {
+    /// Of that object, whatever the others are.
+    ///
+    /// # Errors
+    /// It cannot be written as YAML.
+    fn of(object: &Object) -> Result<Self, String> {
+        let file = SourceFile { name: object.file(), bytes: object.text()?.into() };
+        // Where it comes from is a cluster whose authorizer can be asked.
+        let mut cache = CandidateCache::default().with_authorizer(true);
+        let judged = cache.candidate(&Contents::new(vec![file], BTreeMap::new()), OnHazard::Off, None);
+        Ok(match judged {
+            Ok(_) => Self::Served,
+            Err(problems) => Self::NotServed(problems.iter().map(ToString::to_string).collect()),
+        })
+    }
+
+    /// The object's file, below the folder that is imported into.
+    fn path(&self, object: &Object) -> PathBuf {
+        match self {
+            Self::Served => object.file().into(),
+            Self::NotServed(_) => PathBuf::from(NOT_SERVED).join(object.file()),
+        }
+    }
+
+    /// Path of the file in the other case.
+    fn other_path(&self, object: &Object) -> PathBuf {
+        match self {
+            Self::Served => Self::NotServed(Vec::new()).path(object),
+            Self::NotServed(_) => Self::Served.path(object),
+        }
+    }
+}
+
+/// Objects that are not served, with the reasons; empty where all are.
+fn report(judged: &[(Object, Fate)]) -> String {
+    let mut output = String::new();
+    for (object, fate) in judged {
+        let Fate::NotServed(reasons) = fate else { continue };
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            output,
+            "\nnot served: {} {}; leave it in the cluster, where it stays in force",
+            object.phase.kind(),
+            object.name
+        );
+        for reason in reasons {
+            let _ = writeln!(output, "  {reason}");
+        }
+    }
+    if !output.is_empty() {
+        output.push('\n');
+    }
+    output
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::cli::import::object::Phase;
+
+    fn files(all: &[(&str, &str)]) -> Vec<(PathBuf, String)> {
+        all.iter().map(|&(name, text)| (name.into(), text.to_owned())).collect()
+    }
+
+    #[test]
+    fn a_differing_file_keeps_everything_as_it_is() {
+        let there = tempfile::tempdir().unwrap();
+        let folder = there.path().join("made/for/it");
+        assert_eq!(write(&folder, &files(&[("b.yaml", "1")]), &[], false).unwrap(), [Written::New]);
+        let changed = files(&[("a.yaml", "1"), ("b.yaml", "2")]);
+        let error = write(&folder, &changed, &[], false).unwrap_err().to_string();
+        assert!(error.contains("b.yaml") && error.contains("--force"), "{error}");
+        assert!(!folder.join("a.yaml").exists());
+        assert_eq!(write(&folder, &changed, &[], true).unwrap(), [Written::New, Written::Replaced]);
+        assert_eq!(write(&folder, &changed, &[], false).unwrap(), [Written::Unchanged; 2]);
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "no draft is left behind");
+    }
+
+    #[test]
+    fn what_is_no_longer_served_leaves_the_folder_only_where_that_is_forced() {
+        let folder = tempfile::tempdir().unwrap();
+        let (here, there) = (folder.path().join("a.yaml"), folder.path().join("not-served/a.yaml"));
+        fs::write(&here, "1").unwrap();
+        let (moved, stale) = (files(&[("not-served/a.yaml", "2")]), [PathBuf::from("a.yaml")]);
+        let error = write(folder.path(), &moved, &stale, false).unwrap_err().to_string();
+        assert!(error.contains("a.yaml") && here.exists() && !there.exists(), "{error}");
+        assert_eq!(write(folder.path(), &moved, &stale, true).unwrap(), [Written::New]);
+        assert!(!here.exists() && there.exists());
+        assert_eq!(write(folder.path(), &moved, &stale, false).unwrap(), [Written::Unchanged]);
+    }
+
+    #[test]
+    fn what_cannot_be_written_leaves_no_draft() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("a.yaml")).unwrap();
+        assert!(write(folder.path(), &files(&[("a.yaml", "1")]), &[], true).is_err());
+        assert!(replace(&folder.path().join("a.yaml"), b"1").is_err());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    fn object(phase: Phase, name: &str, webhook: Value) -> Object {
+        let value = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": phase.kind(),
+            "metadata": {"name": name}, "webhooks": [webhook]});
+        Object::new(phase, value).unwrap()
+    }
+
+    fn webhook() -> Value {
+        json!({"name": "a.example.com", "clientConfig": {"url": "https://h.example.com/"}, "sideEffects": "None",
+            "admissionReviewVersions": ["v1"], "rules": [{"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"],
+            "resources": ["pods"]}]})
+    }
+
+    #[test]
+    fn one_object_that_cannot_be_served_says_nothing_of_the_others() {
+        let good = object(Phase::Validating, "good", webhook());
+        let mut conditional = webhook();
+        conditional["matchConditions"] =
+            json!([{"name": "c", "expression": "google.protobuf.Duration{} == duration('0s')"}]);
+        let bad = object(Phase::Validating, "bad", conditional);
+        let mut again = webhook();
+        again["reinvocationPolicy"] = json!("IfNeeded");
+        let mutating = object(Phase::Mutating, "m", again);
+        assert_eq!(Fate::of(&good), Ok(Fate::Served));
+        let [bad_fate, mutating_fate] = [&bad, &mutating].map(|object| Fate::of(object).unwrap());
+        assert_eq!(bad_fate.path(&bad), PathBuf::from("not-served/validating-bad.yaml"));
+        assert_eq!(bad_fate.other_path(&bad), PathBuf::from("validating-bad.yaml"));
+        assert_eq!(mutating_fate.path(&mutating), PathBuf::from("mutating-m.yaml"));
+        let output = report(&[(good, Fate::Served), (bad, bad_fate), (mutating, mutating_fate)]);
+        assert!(output.contains("not served: ValidatingWebhookConfiguration bad; leave it"), "{output}");
+        assert!(
+            output.contains("messages (google.protobuf.Duration) cannot be made here") && !output.contains("good"),
+            "{output}"
+        );
+    }
 }

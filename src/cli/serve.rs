@@ -1,41 +1,37 @@
 //! `serve`: settings, build, run.
 
-mod adoption;
-mod tls;
-mod values;
-
 use std::{
+    fmt,
     io::{self, Write as _},
     net::SocketAddr,
     num::NonZeroUsize,
     path::PathBuf,
+    str::FromStr,
     thread,
     time::{Duration, Instant},
 };
 
-use clap::builder::NonEmptyStringValueParser;
+use clap::{Args, ValueEnum, builder::NonEmptyStringValueParser};
 
-use self::{
-    adoption::AdoptionArgs,
-    tls::TlsArgs,
-    values::{DispatchArg, OnInvalidArg, ReasonsArg, ResolveArg, audit_log, cluster, positive, replica, workers},
-};
 use super::{
     CommandExit, complain, duration, hazards::HazardsArg, logging::Logging, misused, replicas::StatusPrefix,
-    size::Size, source::SourceArgs,
+    source::SourceArgs,
 };
 use crate::{
+    adopt::AdoptionScope,
     app::{
         Running, Settings, Sidecar,
         settings::AuditLog,
         signals::{Signals, StopSignals},
     },
+    cli::{adopt::ADOPT_NAMESPACE, duration, register},
     kube::KubeAccess,
     model::Dispatch,
     replicas::{Replica, StatusPlace},
     review::{Reasons, Speculation},
     rotate::OnInvalid,
-    source::SourceLocation,
+    source::{Adopt, SourceLocation, kubernetes::adopting::Upkeep},
+    tls::{Oldest, ServerFiles},
 };
 
 const EXAMPLES: &str = "\
@@ -372,6 +368,214 @@ fn announce(running: &Running) {
     }
 }
 
+/// Adoption, as `serve` is asked for it.
+#[derive(Debug, Args)]
+struct AdoptionArgs {
+    /// kubernetes: call these webhooks in the apiserver's place: "all", "named" (by `gatepost adopt`), or a label selector
+    ///
+    /// A webhook is taken over by the match condition gatepost.dev/served, which Gatepost applies once every replica calls
+    /// it, and given back by removing that condition. `gatepost adopt --plan` says what can be taken, and why not the
+    /// rest. Register Gatepost first. The user needs the rights of deploy/kubernetes/adopt.yaml.
+    #[arg(long, value_name = "SELECTOR", value_parser = AdoptionScope::parse)]
+    adopt: Option<AdoptionScope>,
+
+    /// kubernetes: the namespace of the leases by which replicas agree on what is taken over
+    #[arg(long, value_name = "NAMESPACE", default_value = ADOPT_NAMESPACE, requires = "adopt")]
+    adopt_namespace: String,
+
+    /// kubernetes: keep Gatepost's registration up to date: what it sends is what the configuration and the webhooks want
+    /// that are to be taken over
+    ///
+    /// Writes the webhooks of the registration that is there, as `gatepost register --config` would print them; they lead
+    /// where they led. Requests that are sent and not wanted any more are left out a minute later. Without this flag, a
+    /// webhook that the registration does not cover is left to the apiserver.
+    #[arg(long, requires = "adopt")]
+    adopt_registration: bool,
+}
+
+impl AdoptionArgs {
+    /// Makes the source one that takes webhooks over, where that is asked for.
+    ///
+    /// # Errors
+    /// A source that has no webhooks to take over, and what to say instead.
+    fn put_into(
+        self,
+        source: &mut SourceLocation,
+        replica: Option<&str>,
+        registration: Option<&str>,
+    ) -> Result<(), &'static str> {
+        let Some(wanted) = self.adopt else { return Ok(()) };
+        match source {
+            SourceLocation::Kubernetes(place) if !place.objects.webhooks => {
+                place.adopt = Some(Adopt {
+                    wanted,
+                    namespace: self.adopt_namespace,
+                    replica: replica.map_or_else(Replica::host, str::to_owned),
+                    registration: registration.map(str::to_owned),
+                    upkeep: self.adopt_registration.then_some(Upkeep(register::upkeep::webhooks)),
+                });
+                Ok(())
+            }
+            SourceLocation::Kubernetes(_) => {
+                Err("--adopt calls some webhooks of the cluster, and --kube-objects webhooks all: say one")
+            }
+            SourceLocation::File(_) | SourceLocation::Etcd(_) => {
+                Err("--adopt belongs to --source kubernetes; say that, or leave --adopt out")
+            }
+        }
+    }
+}
+
+/// TLS, as `serve` is asked for it.
+#[derive(Debug, Args)]
+struct TlsArgs {
+    /// The server certificate and its intermediates (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// Its private key (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+
+    /// Accept only clients with a certificate of these authorities (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    client_ca: Option<PathBuf>,
+
+    /// Accept only clients with this common name, or DNS or URI alternative name; repeat for more
+    #[arg(long, value_name = "NAME", requires = "client_ca")]
+    client_name: Vec<String>,
+
+    /// The oldest TLS version that is accepted
+    #[arg(long, value_enum, value_name = "VERSION", default_value = "1.3")]
+    tls_min: TlsMin,
+}
+
+/// TLS versions.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum TlsMin {
+    #[value(name = "1.2")]
+    Tls12,
+    #[value(name = "1.3")]
+    Tls13,
+}
+
+impl TlsArgs {
+    /// The files; `None` where callers are served in plaintext.
+    fn files(self) -> Option<ServerFiles> {
+        let (cert, key) = self.tls_cert.zip(self.tls_key)?;
+        let oldest = match self.tls_min {
+            TlsMin::Tls12 => Oldest::Tls12,
+            TlsMin::Tls13 => Oldest::Tls13,
+        };
+        let (client_ca, client_names) = (self.client_ca, self.client_name);
+        Some(ServerFiles { cert, key, client_ca, client_names, certificate_optional: false, oldest })
+    }
+}
+
+/// Resolution of hooks that are named by a Service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ResolveArg {
+    Dns,
+    Endpoints,
+}
+
+/// Treatment of documents that cannot be served, at the start.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum OnInvalidArg {
+    Refuse,
+    Skip,
+}
+
+/// Calling mode of mutating hooks.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum DispatchArg {
+    Speculative,
+    Serial,
+}
+
+/// Reasons of a rejection.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ReasonsArg {
+    First,
+    All,
+}
+
+/// A deadline.
+fn positive(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("a deadline of zero refuses everything; write a duration like 30s".to_owned()),
+        duration => Ok(duration),
+    }
+}
+
+/// Number of workers. Each is a thread with a connection to each hook: more than any machine has cores for take memory and
+/// files, and no load.
+fn workers(text: &str) -> Result<NonZeroUsize, String> {
+    let most = Settings::MOST_WORKERS.max(Settings::cores());
+    text.parse().ok().filter(|workers| *workers <= most).ok_or_else(|| {
+        format!("a number from 1 to {most}; one for each core that Gatepost may use is enough, and the default")
+    })
+}
+
+/// Place of the audit log.
+fn audit_log(text: &str) -> Result<AuditLog, std::convert::Infallible> {
+    Ok(match text {
+        "none" => AuditLog::None,
+        "-" => AuditLog::Stdout,
+        path => AuditLog::File(path.into()),
+    })
+}
+
+/// Name of a replica.
+fn replica(text: &str) -> Result<String, &'static str> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    match text.bytes().all(plain) && (1..=253).contains(&text.len()) {
+        true => Ok(text.to_owned()),
+        false => Err("letters, digits, '.', '-' and '_', at most 253 of them"),
+    }
+}
+
+/// Access to a cluster.
+fn cluster(text: &str) -> Result<KubeAccess, std::convert::Infallible> {
+    Ok(match text {
+        "in-cluster" => KubeAccess::InCluster,
+        path => KubeAccess::Kubeconfig { path: Some(path.into()), context: None },
+    })
+}
+
+/// Units and what they multiply by.
+const UNITS: [(&str, usize); 4] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("B", 1)];
+
+/// A number of bytes, at least one, written with a unit (`B`, `KiB`, `MiB`, `GiB`) or without one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size(pub usize);
+
+impl FromStr for Size {
+    /// A sentence that says what is expected.
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let unit = UNITS.iter().find_map(|(unit, times)| Some((text.strip_suffix(unit)?, *times)));
+        let (number, times) = unit.unwrap_or((text, 1));
+        let bytes = number.trim().parse::<usize>().ok().and_then(|number| number.checked_mul(times));
+        match bytes {
+            Some(0) | None => Err("a size is a positive number of bytes, like 512KiB, 8MiB or 1048576"),
+            Some(bytes) => Ok(Self(bytes)),
+        }
+    }
+}
+
+impl fmt::Display for Size {
+    /// In the largest unit that divides it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whole = |(_, times): &&(&str, usize)| self.0.is_multiple_of(*times);
+        match UNITS.iter().filter(whole).max_by_key(|(_, times)| *times) {
+            Some((unit, times)) => write!(f, "{}{unit}", self.0 / times),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -385,5 +589,16 @@ mod tests {
             (CommandExit::Good, CommandExit::NotDrained, CommandExit::NotDrained)
         );
         assert_eq!(CommandExit::from(StopSignals::Twice), CommandExit::Aborted);
+    }
+
+    #[test]
+    fn sizes_are_read_and_shown() {
+        for (text, bytes) in [("1", 1), ("512KiB", 512 << 10), ("8MiB", 8 << 20), ("2 GiB", 2 << 30), ("7B", 7)] {
+            assert_eq!(text.parse(), Ok(Size(bytes)));
+        }
+        for text in ["", "0", "-1", "8MB", "MiB", "99999999999GiB", "1.5MiB"] {
+            assert!(text.parse::<Size>().is_err(), "{text:?}");
+        }
+        assert_eq!([8 << 20, 1025].map(|bytes| Size(bytes).to_string()), ["8MiB", "1025B"]);
     }
 }

@@ -1,16 +1,21 @@
 //! Rotated: the files of one audit log, that which is written and those that were moved aside, oldest first.
 
 use std::{
+    collections::{HashSet, VecDeque},
     fs::{self, File},
-    io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom},
+    io::{self, BufRead, BufRead as _, BufReader, Read, Read as _, Seek as _, SeekFrom},
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     time::UNIX_EPOCH,
 };
 
+use flate2::bufread::MultiGzDecoder;
+
 use super::{
-    lines::{Found, Lines},
-    record::Record,
+    counted,
+    filter::Filter,
+    record::{self, Record},
+    show,
 };
 
 /// Bytes read for a file's first record, and between two places where one is looked for.
@@ -185,6 +190,267 @@ fn is_rotated(base: &str, name: &str) -> bool {
     }
 }
 
+/// The longest line that is looked at: a review's names may be as long as its caller likes, and no longer than a
+/// review.
+const LONGEST: usize = 16 << 20;
+/// Read at once.
+const PART: usize = 256 << 10;
+/// Compressions that others use, by their first bytes and the program that undoes them.
+const FOREIGN: [(&[u8], &str); 3] =
+    [(b"\xfd7zXZ\0", "xz -dc"), (b"\x28\xb5\x2f\xfd", "zstd -dc"), (b"BZh", "bzip2 -dc")];
+
+/// The lines of one file.
+pub(super) struct Lines {
+    reader: Box<dyn BufRead>,
+    /// The line that was read last, without its end.
+    line: Vec<u8>,
+}
+
+/// Result of reading a line.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Found<'a> {
+    /// A line, and whether its end is there.
+    Line(&'a [u8], bool),
+    /// A line that is too long to be looked at.
+    TooLong,
+    /// Nothing more.
+    End,
+}
+
+impl Lines {
+    /// The lines of what is read there, unpacked where it is gzip, whatever its name.
+    ///
+    /// # Errors
+    /// It cannot be read, or is compressed in another way.
+    pub(super) fn of(raw: impl Read + 'static) -> io::Result<Self> {
+        let mut raw = BufReader::with_capacity(PART, raw);
+        let begins = raw.fill_buf()?;
+        if let Some((_, program)) = FOREIGN.iter().find(|(magic, _)| begins.starts_with(magic)) {
+            let how = format!("it is compressed, and not by gzip: unpack it, `{program} FILE | gatepost audit -`");
+            return Err(io::Error::new(io::ErrorKind::Unsupported, how));
+        }
+        let reader: Box<dyn BufRead> = match begins.starts_with(b"\x1f\x8b") {
+            true => Box::new(BufReader::with_capacity(PART, MultiGzDecoder::new(raw))),
+            false => Box::new(raw),
+        };
+        Ok(Self { reader, line: Vec::new() })
+    }
+
+    /// The next line.
+    ///
+    /// # Errors
+    /// The file cannot be read on, or its gzip breaks off.
+    pub(super) fn next(&mut self) -> io::Result<Found<'_>> {
+        self.line.clear();
+        let most = LONGEST as u64 + 1;
+        let read = self.reader.by_ref().take(most).read_until(b'\n', &mut self.line)?;
+        if read == 0 {
+            return Ok(Found::End);
+        }
+        if self.line.last() == Some(&b'\n') {
+            self.line.pop();
+            return Ok(Found::Line(&self.line, true));
+        }
+        if read as u64 == most {
+            self.line = Vec::new();
+            self.reader.skip_until(b'\n')?;
+            return Ok(Found::TooLong);
+        }
+        Ok(Found::Line(&self.line, false))
+    }
+
+    /// The line that was read last.
+    pub(super) fn last(&self) -> &[u8] {
+        &self.line
+    }
+}
+
+/// Longest time by which a record may be later than one behind it, in microseconds: workers write at once, and clocks
+/// are set.
+const DISORDER: u64 = 60_000_000;
+
+/// Records and files met on the way, to explain an empty result.
+#[derive(Debug, Default)]
+pub(super) struct Met {
+    /// Records that were read, of whatever review.
+    pub(super) records: u64,
+    /// Lines that are no record.
+    pub(super) rubbish: u64,
+    /// Times of the first and the last of the records.
+    pub(super) times: Option<(u64, u64)>,
+    /// Files that could not be read, or not to their end: a sentence each.
+    pub(super) faults: Vec<String>,
+}
+
+impl Met {
+    fn record(&mut self, time: u64) {
+        self.records += 1;
+        let (first, last) = self.times.unwrap_or((time, time));
+        self.times = Some((first.min(time), last.max(time)));
+    }
+
+    /// In one line.
+    pub(super) fn summary(&self) -> String {
+        let of = match self.times {
+            Some((first, last)) => format!(", from {} to {}", show::time(first), show::time(last)),
+            None => String::new(),
+        };
+        format!("read: {}{of}", counted(self.records as usize, "review"))
+    }
+}
+
+/// One audit log that is being read: a file with those that were rotated, oldest first, or a stream.
+pub(super) struct Log {
+    parts: VecDeque<Part>,
+    reading: Option<(String, Lines)>,
+    /// Time of the record whose line is [`Log::line`].
+    time: u64,
+}
+
+impl Log {
+    /// The log at `path`; `-` is standard input. Files in `read` are left out, and those that are not join it.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub(super) fn open(
+        path: &Path,
+        filter: &Filter,
+        read: &mut HashSet<(u64, u64)>,
+        met: &mut Met,
+    ) -> Result<Self, String> {
+        let cannot = |error: io::Error| format!("cannot read {}: {error}", path.display());
+        let stream =
+            |lines| Self { parts: VecDeque::new(), reading: Some((path.display().to_string(), lines)), time: 0 };
+        if path == Path::new("-") {
+            return Lines::of(io::stdin()).map(stream).map_err(cannot);
+        }
+        if path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir()) {
+            return File::open(path).and_then(Lines::of).map(stream).map_err(cannot);
+        }
+        let (parts, faults) = rotated::parts(path)?;
+        met.faults.extend(faults);
+        let mut parts: VecDeque<_> = parts.into_iter().filter(|part| read.insert(part.id)).collect();
+        // A file that ends before the time that is asked for, or begins after it, need not be read.
+        while parts.get(1).is_some_and(|next| next.begins.saturating_add(DISORDER) < filter.since) {
+            parts.pop_front();
+        }
+        if let Some(until) = filter.until {
+            parts.retain(|part| part.begins <= until.saturating_add(DISORDER));
+        }
+        Ok(Self { parts, reading: None, time: 0 })
+    }
+
+    /// Time of the record that was read last.
+    pub(super) fn time(&self) -> u64 {
+        self.time
+    }
+
+    /// Its line.
+    pub(super) fn line(&self) -> &[u8] {
+        self.reading.as_ref().map_or(&[], |(_, lines)| lines.last())
+    }
+
+    /// Reads on to the next record that is asked for; false at the end.
+    pub(super) fn advance(&mut self, filter: &Filter, met: &mut Met) -> bool {
+        loop {
+            let Some((_, lines)) = &mut self.reading else {
+                match self.parts.pop_front() {
+                    Some(part) => self.begin(part, filter, met),
+                    None => return false,
+                }
+                continue;
+            };
+            match lines.next() {
+                Ok(Found::Line(line, whole)) => match Record::parse(line) {
+                    Some(record) => {
+                        met.record(record.time());
+                        if filter.takes(&record) {
+                            self.time = record.time();
+                            return true;
+                        }
+                        if filter.until.is_some_and(|until| record.time() > until.saturating_add(DISORDER)) {
+                            self.reading = None;
+                        }
+                    }
+                    None if record::is_adoption(line) => {}
+                    // The last line may still be written.
+                    None => met.rubbish += u64::from(whole && !line.is_empty()),
+                },
+                Ok(Found::TooLong) => met.rubbish += 1,
+                Ok(Found::End) => self.reading = None,
+                Err(error) => {
+                    if let Some((name, _)) = self.reading.take() {
+                        met.faults.push(format!("{name} cannot be read to its end: {error}"));
+                    }
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, part: Part, filter: &Filter, met: &mut Met) {
+        let name = part.path.display().to_string();
+        match part.lines(filter.since.saturating_sub(DISORDER)) {
+            Ok(lines) => self.reading = Some((name, lines)),
+            Err(error) => met.faults.push(format!("cannot read {name}: {error}")),
+        }
+    }
+}
+
 #[cfg(test)]
-#[path = "rotated/tests.rs"]
-mod tests;
+mod tests {
+    use std::io::Write as _;
+
+    use flate2::{Compression, write::GzEncoder};
+
+    use super::*;
+
+    fn gzip(plain: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(plain).expect("room");
+        encoder.finish().expect("room")
+    }
+
+    fn read(bytes: Vec<u8>) -> (Vec<String>, Option<io::ErrorKind>) {
+        let mut lines = match Lines::of(io::Cursor::new(bytes)) {
+            Ok(lines) => lines,
+            Err(error) => return (Vec::new(), Some(error.kind())),
+        };
+        let mut all = Vec::new();
+        loop {
+            match lines.next() {
+                Ok(Found::Line(line, whole)) => {
+                    all.push(String::from_utf8_lossy(line).into_owned() + if whole { "" } else { "|" });
+                }
+                Ok(Found::TooLong) => all.push("long".to_owned()),
+                Ok(Found::End) => return (all, None),
+                Err(error) => return (all, Some(error.kind())),
+            }
+        }
+    }
+
+    #[test]
+    fn plain_and_gzip_are_read_alike_to_the_last_byte_there_is() {
+        assert_eq!(read(b"a\n\nb".to_vec()).0, ["a", "", "b|"]);
+        assert_eq!(read(gzip(b"a\nb\n")).0, ["a", "b"]);
+        assert_eq!(read([gzip(b"a\n"), gzip(b"b\n")].concat()).0, ["a", "b"], "as `cat` joins them");
+        assert_eq!(read(Vec::new()), (vec![], None));
+        let mut cut = gzip(&(0..9999).map(|n| format!("{n}\n")).collect::<String>().into_bytes());
+        cut.truncate(cut.len() / 2);
+        let (lines, error) = read(cut);
+        assert!(lines.len() > 10 && error == Some(io::ErrorKind::UnexpectedEof), "{} {error:?}", lines.len());
+        assert_eq!(read(b"\xfd7zXZ\0\0\0".to_vec()).1, Some(io::ErrorKind::Unsupported));
+    }
+
+    #[test]
+    fn a_line_without_end_takes_no_more_memory_than_the_longest() {
+        let rubbish = io::repeat(0).take(3 * LONGEST as u64).chain(io::Cursor::new(b"\na\n"));
+        let mut lines = Lines::of(rubbish).expect("reads");
+        assert_eq!(lines.next().expect("reads"), Found::TooLong);
+        assert!(lines.line.capacity() <= 2 * (LONGEST + 1), "{}", lines.line.capacity());
+        assert_eq!(lines.next().expect("reads"), Found::Line(b"a", true));
+        assert_eq!(lines.next().expect("reads"), Found::End);
+    }
+}
+
+#[cfg(test)]
+mod tests; // FIXME external

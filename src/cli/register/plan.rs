@@ -6,14 +6,21 @@
 //! about it. A request that cannot be left to another entry for certain is sent by both, and the hooks are named: never
 //! is it sent by none.
 
-use std::{collections::BTreeSet, sync::Arc};
-
-use super::{
-    conditions::{SentAlready, left_out_by},
-    selectors::{common, is_within, names_left_out, without},
-    union::{Atom, atoms_of, union},
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
 };
-use crate::model::{Hook, Selector, registration::Segment};
+
+use serde_json::{Value, json};
+
+use super::selectors::{common, is_within, names_left_out, without};
+use crate::{
+    model::{FailurePolicy, Hook, HookType, Operation, Scope, Selector, registration::Segment},
+    snapshot::{
+        Snapshot,
+        coverage::{self, Atom, atoms_of},
+    },
+};
 
 /// Most kinds of selectors that have entries of their own under one failure policy; more share what they have in
 /// common.
@@ -210,5 +217,270 @@ fn pairs<'a>(one: &'a [Atom], other: &'a [Atom]) -> impl Iterator<Item = (&'a At
     one.iter().flat_map(move |first| other.iter().map(move |second| (first, second))).filter(|(a, b)| a.overlaps(b))
 }
 
+/// Requests that another entry sends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SentAlready {
+    /// `*` is any.
+    group: Box<str>,
+    resource: Box<str>,
+    /// Subresource; "" is none, `*` any.
+    sub_resource: Box<str>,
+    /// As the client made it; none for any.
+    versions: Option<BTreeSet<Box<str>>>,
+    operations: BTreeSet<&'static str>,
+    scope: &'static str,
+    /// Not in these namespaces.
+    left_out: Vec<Box<str>>,
+}
+
+impl SentAlready {
+    /// Requests that both atoms match, and that an entry with the first sends; `None` where there are none, or where an
+    /// expression cannot match them.
+    ///
+    /// Nothing is described that the first entry would not send in a version that every hook of the second takes:
+    /// of atoms that differ in their versions, only what is made in one that both name.
+    pub(super) fn of(first: &Atom, second: &Atom, left_out: &[&str]) -> Option<Self> {
+        let versions = match first.agrees_on_versions(second) {
+            true => None,
+            false => Some(first.shared_versions(second).into_iter().map(Box::from).collect::<BTreeSet<_>>()),
+        };
+        let plain = first.words().chain(second.words()).chain(left_out.iter().copied()).all(plain);
+        if !plain || versions.as_ref().is_some_and(BTreeSet::is_empty) {
+            return None;
+        }
+        let narrower = |one: &str, other: &str| Box::<str>::from(if one == "*" { other } else { one });
+        let ((one, one_sub), (other, other_sub)) = (first.resource(), second.resource());
+        Some(Self {
+            group: narrower(&first.group, &second.group),
+            resource: narrower(one, other),
+            sub_resource: narrower(one_sub, other_sub),
+            versions,
+            operations: first.operations.intersection(&second.operations).copied().collect(),
+            scope: if first.scope == Scope::Any.as_str() { second.scope } else { first.scope },
+            left_out: left_out.iter().copied().map(Box::from).collect(),
+        })
+    }
+
+    /// True of such a request.
+    pub(super) fn expression(&self) -> String {
+        const RESOURCE: &str = "request.requestResource.resource";
+        let mut all: Vec<String> = Vec::new();
+        for (field, word) in [("group", &self.group), ("resource", &self.resource)] {
+            if **word != *"*" {
+                all.push(format!("request.requestResource.{field} == '{word}'"));
+            }
+        }
+        if let Some(versions) = &self.versions {
+            all.push(one_of("request.requestResource.version", versions.iter().map(AsRef::as_ref)));
+        }
+        match &*self.sub_resource {
+            "*" => {}
+            "" => all.push("(!has(request.subResource) || request.subResource == '')".into()),
+            sub => all.push(format!("has(request.subResource) && request.subResource == '{sub}'")),
+        }
+        if self.operations.len() < Operation::ALL.len() {
+            all.push(one_of("request.operation", self.operations.iter().copied()));
+        }
+        // Namespaces count as being in none, and a resource of that name in another group is asked about twice.
+        if self.scope == Scope::Namespaced.as_str() {
+            all.push(format!("has(request.namespace) && request.namespace != '' && {RESOURCE} != 'namespaces'"));
+        } else if self.scope == Scope::Cluster.as_str() {
+            all.push("(!has(request.namespace) || request.namespace == '')".into());
+        }
+        if !self.left_out.is_empty() {
+            // Of a namespace itself, labels are looked at that are not to be seen here.
+            let names: Vec<String> = self.left_out.iter().map(|name| format!("'{name}'")).collect();
+            all.push(format!("{RESOURCE} != 'namespaces'"));
+            all.push(format!("(!has(request.namespace) || !(request.namespace in [{}]))", names.join(", ")));
+        }
+        // Both are about everything.
+        if all.is_empty() { "true".into() } else { all.join(" && ") }
+    }
+
+    /// As an apiserver evaluates the expression.
+    #[cfg(test)]
+    pub(super) fn holds(&self, made: &crate::model::RuleTarget<'_>) -> bool {
+        let is = |word: &str, value: &str| word == "*" || word == value;
+        let about_namespaces = made.resource.resource == "namespaces";
+        let scope = match self.scope {
+            "Namespaced" => !made.namespace.is_empty() && !about_namespaces,
+            "Cluster" => made.namespace.is_empty(),
+            _ => true,
+        };
+        is(&self.group, &made.resource.group)
+            && is(&self.resource, &made.resource.resource)
+            && is(&self.sub_resource, made.sub_resource)
+            && self.versions.as_ref().is_none_or(|all| all.iter().any(|version| **version == *made.resource.version))
+            && self.operations.contains(made.operation.as_str())
+            && scope
+            && (self.left_out.is_empty()
+                || !about_namespaces && !self.left_out.iter().any(|name| **name == *made.namespace))
+    }
+}
+
+/// Namespaces whose requests an entry with the first selectors leaves out, and one with the second sees; `None` where
+/// it leaves out more than names of namespaces can describe.
+pub(super) fn left_out_by<'a>(
+    (namespaces, objects): (&'a Selector, &Selector),
+    (second_namespaces, second_objects): (&Selector, &Selector),
+) -> Option<Vec<&'a str>> {
+    // An object may meet one selector by what it was, and another by what it is: only the same is the same.
+    if !objects.is_empty() && objects != second_objects {
+        return None;
+    }
+    if is_within(second_namespaces, namespaces) { Some(Vec::new()) } else { names_left_out(namespaces) }
+}
+
+/// Fit to stand between quotes.
+fn plain(word: &str) -> bool {
+    word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-*/".contains(&byte))
+}
+
+fn one_of<'a>(field: &str, words: impl IntoIterator<Item = &'a str>) -> String {
+    let words: Vec<String> = words.into_iter().map(|word| format!("'{word}'")).collect();
+    match &words[..] {
+        [only] => format!("{field} == {only}"),
+        many => format!("{field} in [{}]", many.join(", ")),
+    }
+}
+
+/// Entries of a registration for hooks that share their failure policy and their selectors.
+#[derive(Debug, PartialEq)]
+pub(super) struct Union {
+    /// Requests of each entry.
+    pub(super) entries: Vec<Vec<Atom>>,
+    /// Hooks of which two entries may send the same request.
+    pub(super) twice: BTreeSet<Arc<str>>,
+}
+
+/// The union of the rules of these hooks.
+pub(super) fn union(hooks: &[Arc<Hook>]) -> Union {
+    let mut atoms: BTreeMap<Atom, BTreeSet<Arc<str>>> = BTreeMap::new();
+    for hook in hooks {
+        for atom in atoms_of(hook) {
+            atoms.entry(atom).or_default().insert(hook.name.clone());
+        }
+    }
+    let twice = asked_twice(&atoms);
+    // The same objects by another group: an apiserver sends them in one of the two, so that a hook that takes this one
+    // alone cannot share an entry with one that takes the other.
+    let apart = |one: &Atom, other: &Atom| one.shares_objects_with(other) && atoms.get(one) != atoms.get(other);
+    let all: Vec<_> = atoms.keys().cloned().collect();
+    let is_sent = |atom: &Atom, other: &Atom| other != atom && atom.is_within(other) && !apart(atom, other);
+    let kept = all.iter().filter(|atom| !all.iter().any(|other| is_sent(atom, other)));
+    let mut entries: Vec<Vec<&Atom>> = Vec::new();
+    for atom in kept {
+        let fits = |entry: &Vec<&Atom>| !entry.iter().any(|other| atom.contradicts(other) || apart(atom, other));
+        match entries.iter_mut().find(|entry| fits(entry)) {
+            Some(entry) => entry.push(atom),
+            None => entries.push(vec![atom]),
+        }
+    }
+    Union { entries: entries.into_iter().map(|entry| entry.into_iter().cloned().collect()).collect(), twice }
+}
+
+/// Two that contradict each other, and both of which some version satisfies: a request that one entry sends, the
+/// other's hooks take as well. A request in a version that both name is left to one of the entries; in one that a hook
+/// takes as it was made, Gatepost asks it only then ([`OtherVersions::AskedApart`](crate::review::OtherVersions)). The
+/// rest is a request in a version that neither names: each entry may have it converted to one that both do.
+fn asked_twice(atoms: &BTreeMap<Atom, BTreeSet<Arc<str>>>) -> BTreeSet<Arc<str>> {
+    let mut twice = BTreeSet::new();
+    for (one, hooks) in atoms {
+        for (other, others) in atoms {
+            if one.may_be_sent_twice(other) {
+                twice.extend(hooks.iter().chain(others).cloned());
+            }
+        }
+    }
+    twice
+}
+
+/// Atoms put together again: first those that differ in their resource only, then those that differ in their group.
+pub(super) fn rules(atoms: &[Atom]) -> Vec<Value> {
+    let mut by_group: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    for Atom { group, resource, scope, versions, operations } in atoms {
+        by_group.entry((group, scope, versions, operations)).or_default().insert(resource);
+    }
+    let mut by_resources: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    for ((group, scope, versions, operations), resources) in by_group {
+        by_resources.entry((resources, scope, versions, operations)).or_default().insert(group);
+    }
+    let rule = |((resources, scope, versions, operations), groups): (_, BTreeSet<&Box<str>>)| {
+        json!({"apiGroups": groups, "apiVersions": versions, "resources": resources, "scope": scope,
+            "operations": Operation::ALL.map(Operation::as_str).into_iter().filter(|o| BTreeSet::contains(operations, o)).collect::<Vec<_>>()})
+    };
+    let mut rules: Vec<Value> = by_resources.into_iter().map(rule).collect();
+    rules.sort_by_key(|rule| rule["apiGroups"].to_string());
+    rules
+}
+
+/// One for each resource whose new objects must be sent, as if all of its initializers were one mutating hook. Such a hook
+/// is never called: a plan only looks at its requests.
+pub(super) fn wanted(snapshot: &Snapshot, hook_type: HookType) -> Vec<Wanted> {
+    let needing = snapshot.initializers().iter().filter(|entry| entry.need_requests());
+    let hooks = needing.filter_map(|entry| match hook_type {
+        HookType::Mutating => Some(coverage::as_a_hook(entry)),
+        HookType::Validating => coverage::as_a_guard(entry),
+    });
+    hooks.map(|hook| Wanted { closed: hook.failure_policy != FailurePolicy::Ignore, hook: Arc::new(hook) }).collect()
+}
+
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::{super::plan::plan, *};
+    use crate::snapshot::{self, SourceFile};
+
+    #[test]
+    fn new_objects_of_each_resource_are_sent_once_under_the_policy_of_its_initializers() {
+        let text = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: a}\n\
+                    resourceInitializers:\n\
+                    - resource: pods\n  \
+                      initializers: [{name: a, builtIn: {labels: {a: b}}}, {name: b, failurePolicy: Fail, attach: {commonNames: [b]}}]\n\
+                    - {apiGroup: apps, resource: deployments, initializers: [{name: c, failurePolicy: Fail}, {name: a, builtIn: {labels: {a: b}}}]}\n\
+                    - {resource: configmaps, mayInitialize: {users: [ann]}, initializers: []}\n\
+                    - {resource: secrets, initializers: [{name: c, failurePolicy: Fail}]}\n\
+                    - {resource: services, initializers: []}\n";
+        let files = [SourceFile { name: "a.yaml".into(), bytes: text.into() }];
+        let snapshot = snapshot::load(&files, &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
+        let plan = plan(&wanted(&snapshot, HookType::Mutating), &[]);
+        let entries: Vec<_> = plan.entries.iter().map(|entry| (entry.closed, rules(&entry.atoms))).collect();
+        let rules = |group: &str, resource: &str| {
+            serde_json::json!({"operations": ["CREATE"], "apiGroups": [group], "apiVersions": ["v1"], "resources": [resource],
+                "scope": "*"})
+        };
+        assert!(wanted(&snapshot, HookType::Validating).is_empty());
+        // Names that nobody acts for need nothing, and close nothing.
+        let open = vec![rules("", "configmaps"), rules("apps", "deployments")];
+        assert_eq!(entries, [(true, vec![rules("", "pods")]), (false, open)]);
+        assert!(plan.twice.is_empty() && !plan.one_version);
+    }
+    #[test]
+    fn objects_that_are_stored_by_label_are_sent_when_they_are_updated_too_and_to_be_validated() {
+        let text = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: a}\n\
+                    resourceInitializers:\n\
+                    - {resource: configmaps, stored: Label, initializers: [{name: a, failurePolicy: Fail}]}\n";
+        let files = [SourceFile { name: "a.yaml".into(), bytes: text.into() }];
+        let snapshot = snapshot::load(&files, &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
+        for hook_type in [HookType::Mutating, HookType::Validating] {
+            let plan = plan(&wanted(&snapshot, hook_type), &[]);
+            let entries: Vec<_> = plan.entries.iter().map(|entry| (entry.closed, rules(&entry.atoms))).collect();
+            let sent = |operation: &str, resource: &str| {
+                entries.iter().any(|(closed, rules)| {
+                    let has = |list: &serde_json::Value, text: &str| {
+                        list.as_array().is_some_and(|list| list.iter().any(|one| one == text))
+                    };
+                    let covers = |rule: &serde_json::Value| {
+                        has(&rule["operations"], operation) && has(&rule["resources"], resource)
+                    };
+                    *closed && rules.iter().any(covers)
+                })
+            };
+            assert!(sent("CREATE", "configmaps") && !sent("CREATE", "configmaps/*"), "{entries:?}");
+            // It names the objects themselves as well.
+            assert!(sent("UPDATE", "configmaps/*"), "{entries:?}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests; // FIXME external
