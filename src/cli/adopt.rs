@@ -10,14 +10,12 @@ use std::{
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
-use super::{CommandExit, complain, duration, misused, source::access};
+use super::command::{CommandExit, access, block_on, counted, duration, finish, misused, with_fix};
 use crate::{
     adopt::{
         AdoptionScope, CONDITION, Guard, LEADER, LIVE, Lease, Reason, Registered, SeenWebhook, WebhookKey,
         WebhookStanding, Wishes, applied,
     },
-    app::UnwaitedRuntime,
-    cli::plural::counted,
     kube::{KubeAccess, KubeClient, KubeError},
     model::HookType,
     source::{
@@ -28,7 +26,7 @@ use crate::{
 };
 
 /// Timeout of `status` for reading the leases.
-const ASKED_WITHIN: Duration = Duration::from_secs(2);
+const LEASES_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Default namespace of the leases.
 pub(super) const ADOPT_NAMESPACE: &str = "gatepost";
@@ -137,27 +135,16 @@ impl ClusterArgs {
     }
 }
 
-/// State of webhooks of others in that cluster, as the leader reports it; `None` where there is nothing to report, or
-/// it cannot be read in time.
+/// State of webhooks of others in that cluster, as the leader reports it; `None` if there is nothing to report, or if it
+/// cannot be read in time.
 pub(super) fn standing(access: &KubeAccess, namespace: String) -> Option<String> {
-    let asking = async { Cluster::open(access, namespace, None).await.ok()?.standing().await };
-    UnwaitedRuntime::new().ok()?.block_on(async { timeout(ASKED_WITHIN, asking).await.ok()? })
+    let reading = async { Cluster::open(access, namespace, None).await.ok()?.standing().await };
+    block_on(async { timeout(LEASES_TIMEOUT, reading).await.ok()? }).ok()?
 }
 
 /// Runs the work of a command, and prints its result.
-fn told(doing: impl Future<Output = Result<String, String>>) -> CommandExit {
-    let runtime = match UnwaitedRuntime::new() {
-        Ok(runtime) => runtime,
-        Err(error) => return complain(&error),
-    };
-    match runtime.block_on(doing) {
-        Ok(text) => {
-            // A reader that closed our output has seen enough.
-            let _ = io::stdout().write_all(text.as_bytes());
-            CommandExit::Good
-        }
-        Err(why) => complain(&why),
-    }
+fn run(work: impl Future<Output = Result<String, String>>) -> CommandExit {
+    finish(block_on(work).flatten().map(|text| (text, CommandExit::Good)))
 }
 
 impl AdoptCommand {
@@ -167,12 +154,12 @@ impl AdoptCommand {
             return misused("adopt", &"name a webhook configuration, or give --all or --plan");
         }
         let Self { names, all, plan, selector, cluster } = self;
-        told(async move {
+        run(async move {
             let (mut cluster, within) = cluster.open().await?;
             if plan {
                 return cluster.plan(selector.as_ref().unwrap_or(&AdoptionScope::All)).await;
             }
-            cluster.wish(|wishes| wishes.adopting(&names, all)).await?;
+            cluster.change_wishes(|wishes| wishes.adopting(&names, all)).await?;
             cluster.wait(&names, within, State::Taken).await
         })
     }
@@ -185,29 +172,29 @@ impl Release {
             return misused("release", &"name a webhook configuration, or give --all");
         }
         let Self { names, all, cluster } = self;
-        told(async move {
+        run(async move {
             let (mut cluster, within) = cluster.open().await?;
-            cluster.wish(|wishes| wishes.releasing(&names, all)).await?;
+            cluster.change_wishes(|wishes| wishes.releasing(&names, all)).await?;
             cluster.wait(&names, within, State::Released).await
         })
     }
 }
 
 /// Polling interval.
-const EVERY: Duration = Duration::from_millis(500);
-/// Attempts of a write that conflicts with others.
-const TRIES: usize = 10;
-/// Most bytes of the patch with all requests: the lease has more to hold.
-const MOST_WISHES: usize = 64 << 10;
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Attempts at a write that conflicts with others.
+const MAX_WRITE_ATTEMPTS: usize = 10;
+/// Bound on the patch with all requests: the lease has more to hold.
+const MAX_WISHES_BYTES: usize = 64 << 10;
 
 /// Prefix of the text of `Reason::NotWanted`.
 const NOT_SELECTED: &str = "not selected";
 /// Prefix of the text of `Reason::Released`.
 const RELEASED: &str = "released;";
-/// Time without a renewal after which no replica leads: with another one alive, that has taken the lease by then.
-const LEADERLESS: Duration = LIVE.saturating_add(Duration::from_secs(5));
+/// Time without a renewal after which no replica leads: another live one would have taken the lease by then.
+const LEADER_TIMEOUT: Duration = LIVE.saturating_add(Duration::from_secs(5));
 /// Time for which replicas may go on calling a webhook that was given back.
-const GOES_ON: Duration = Duration::from_secs(5);
+const SETTLE_TIME: Duration = Duration::from_secs(5);
 
 /// State of webhooks that a command waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -222,30 +209,26 @@ struct Cluster {
     client: KubeClient,
     adopt: Adopt,
     /// Progress as last printed.
-    waits_for: String,
-}
-
-fn failed(error: &KubeError) -> String {
-    format!("{error}; {}", error.fix())
+    last_progress: String,
 }
 
 impl Cluster {
     async fn open(access: &KubeAccess, namespace: String, registration: Option<String>) -> Result<Self, String> {
-        let client = KubeClient::open(access).await.map_err(|error| failed(&error))?;
+        let client = KubeClient::open(access).await.map_err(with_fix)?;
         let adopt =
             Adopt { wanted: AdoptionScope::Named, namespace, replica: String::new(), registration, upkeep: None };
-        Ok(Self { client, adopt, waits_for: String::new() })
+        Ok(Self { client, adopt, last_progress: String::new() })
     }
 
     async fn leases(&self) -> Result<Vec<Lease>, String> {
-        self.adopt.read_leases(&self.client).await.map_err(|error| failed(&error))
+        self.adopt.read_leases(&self.client).await.map_err(with_fix)
     }
 
     async fn lists(&self) -> Result<Vec<(HookType, Vec<Value>)>, String> {
         let mut lists = Vec::new();
         for hook_type in [HookType::Validating, HookType::Mutating] {
             let path = format!("/apis/admissionregistration.k8s.io/v1/{}", WebhookKey::resource(hook_type));
-            let list = self.client.list(&path).await.map_err(|error| failed(&error))?;
+            let list = self.client.list(&path).await.map_err(with_fix)?;
             lists.push((hook_type, list.items));
         }
         Ok(lists)
@@ -261,11 +244,11 @@ impl Cluster {
 
     /// State of each webhook, a line each, and a summary.
     async fn plan(&self, wanted: &AdoptionScope) -> Result<String, String> {
-        let version = self.client.get("/version").await.map_err(|error| failed(&error))?;
+        let version = self.client.get("/version").await.map_err(with_fix)?;
         let leases = self.leases().await?;
         let leader = leases.iter().find(|lease| lease.is_leader());
         let status = leader.map(Lease::status).unwrap_or_default();
-        let mut told = String::new();
+        let mut text = String::new();
         let (mut taken, mut can, mut left) = (0, 0, 0);
         for seen in self.seen(wanted, &leases).await? {
             let key = seen.standing.key.to_string();
@@ -296,14 +279,14 @@ impl Cluster {
             let why = uncalled.or(against).or(old).or_else(|| from_leader.map(|[_, _, reason]| reason.clone()));
             // Writing to a String cannot fail.
             let _ = match why {
-                Some(why) => writeln!(told, "{word:<16}  {key}: {why}"),
-                None => writeln!(told, "{word:<16}  {key}"),
+                Some(why) => writeln!(text, "{word:<16}  {key}: {why}"),
+                None => writeln!(text, "{word:<16}  {key}"),
             };
         }
         let replicas = leases.iter().filter(|lease| !lease.is_leader()).count();
         let replicas = counted(replicas, "replica");
-        let _ = writeln!(told, "{taken} taken, {can} can be taken, {left} left; {replicas} with --adopt");
-        Ok(told)
+        let _ = writeln!(text, "{taken} taken, {can} can be taken, {left} left; {replicas} with --adopt");
+        Ok(text)
     }
 
     /// State of webhooks as the leader reports it, a line each, after those that some replicas may not call; `None`
@@ -333,25 +316,25 @@ impl Cluster {
     }
 
     /// Changes the requests in the leader's lease, where the replicas read them.
-    async fn wish(&self, change: impl Fn(&mut Wishes)) -> Result<(), String> {
+    async fn change_wishes(&self, change: impl Fn(&mut Wishes)) -> Result<(), String> {
         let path = format!("{}/{LEADER}", self.adopt.leases());
-        for _ in 0..TRIES {
+        for _ in 0..MAX_WRITE_ATTEMPTS {
             let leases = self.leases().await?;
             let Some(leader) = leases.iter().find(|lease| lease.is_leader()) else {
-                self.adopt.make_leader_lease(&self.client).await.map_err(|error| failed(&error))?;
+                self.adopt.make_leader_lease(&self.client).await.map_err(with_fix)?;
                 continue;
             };
             let mut wishes = leader.wishes();
             change(&mut wishes);
             let mut patch = wishes.patch();
-            if patch.to_string().len() > MOST_WISHES {
+            if patch.to_string().len() > MAX_WISHES_BYTES {
                 return Err("too many names; give --all, or a selector to serve --adopt".to_owned());
             }
             patch["metadata"]["resourceVersion"] = leader.version.as_str().into();
             match self.client.patch(&path, "application/merge-patch+json", &patch).await {
                 Ok(()) => return Ok(()),
-                Err(KubeError::Unwritten { code: 409, .. }) => sleep(EVERY / 5).await,
-                Err(error) => return Err(failed(&error)),
+                Err(KubeError::Unwritten { code: 409, .. }) => sleep(POLL_INTERVAL / 5).await,
+                Err(error) => return Err(with_fix(error)),
             }
         }
         Err("the lease of the replicas changes all the time; try again".to_owned())
@@ -371,8 +354,8 @@ impl Cluster {
                 renewed = Some((state, Instant::now()));
             }
             let alone = leader.is_none_or(|lease| lease.holder.is_empty())
-                || !leases.iter().any(|lease| lives(lease, SystemTime::now()))
-                || renewed.as_ref().is_some_and(|(_, at)| at.elapsed() > LEADERLESS);
+                || !leases.iter().any(|lease| is_alive(lease, SystemTime::now()))
+                || renewed.as_ref().is_some_and(|(_, at)| at.elapsed() > LEADER_TIMEOUT);
             let mut seen = self.seen(&AdoptionScope::All, &leases).await?;
             seen.retain(|seen| names.is_empty() || is_named(&seen.standing, names));
             if let Some(missing) =
@@ -384,17 +367,19 @@ impl Cluster {
                 seen.into_iter().partition(|seen| seen.standing.carries == (wanted == State::Taken));
             if wanted == State::Released && alone && !open.is_empty() && began.elapsed() < within {
                 let webhooks = counted(open.len(), "webhook");
-                self.say(format!("no replica with --adopt is alive: removing the condition from {webhooks}"));
-                give_back(&self.client, &open).await.map_err(|error| failed(&error))?;
-                sleep(EVERY).await;
+                self.report_progress(format!(
+                    "no replica with --adopt is alive: removing the condition from {webhooks}"
+                ));
+                give_back(&self.client, &open).await.map_err(with_fix)?;
+                sleep(POLL_INTERVAL).await;
                 continue;
             }
             let status = leader.map(Lease::status).unwrap_or_default();
             let own = |seen: &SeenWebhook| seen.unservable.clone().or_else(|| seen.objection.clone());
             let reason = |seen: &SeenWebhook| {
                 let (key, own) = (seen.standing.key.to_string(), own(seen));
-                let told = status.iter().find(|[name, state, _]| *name == key && state == "left");
-                own.map(|own| own.to_string()).or_else(|| told.map(|[_, _, reason]| reason.clone()))
+                let reported = status.iter().find(|[name, state, _]| *name == key && state == "left");
+                own.map(|own| own.to_string()).or_else(|| reported.map(|[_, _, reason]| reason.clone()))
             };
             // Do not wait for webhooks that cannot be taken. One that the leader leaves for a while may still be.
             let waiting = open.iter().filter(|seen| wanted == State::Released || own(seen).is_none()).count();
@@ -403,17 +388,17 @@ impl Cluster {
             let settled = began.elapsed() > Duration::from_secs(5);
             if open.is_empty() || over || settled && (waiting == 0 || alone) {
                 if wanted == State::Released && open.is_empty() {
-                    self.let_go(&done, names.is_empty() && alone).await?;
+                    self.await_apiservers(&done, names.is_empty() && alone).await?;
                 }
-                return end(&done, &open, (wanted, names.is_empty(), alone), reason);
+                return outcome(&done, &open, (wanted, names.is_empty(), alone), reason);
             }
-            self.say(match leader.filter(|_| leads) {
+            self.report_progress(match leader.filter(|_| leads) {
                 Some(leader) => {
                     let act = if wanted == State::Taken { "take" } else { "give back" };
                     format!("waiting for {} to {act} {}", leader.replica(), counted(open.len(), "webhook"))
                 }
                 None => {
-                    let longest = humantime::format_duration(LEADERLESS);
+                    let longest = humantime::format_duration(LEADER_TIMEOUT);
                     let then = match wanted {
                         State::Taken => "this command ends",
                         State::Released => "this command gives back by itself",
@@ -421,33 +406,33 @@ impl Cluster {
                     format!("waiting for a sign of life of a replica with --adopt; without one, {then} after {longest}")
                 }
             });
-            sleep(EVERY).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
     /// Prints on stderr what the command waits for, once.
-    fn say(&mut self, what: String) {
-        if self.waits_for != what {
+    fn report_progress(&mut self, what: String) {
+        if self.last_progress != what {
             // A reader that closed our stderr ends nothing.
             let _ = writeln!(io::stderr(), "{what}");
-            self.waits_for = what;
+            self.last_progress = what;
         }
     }
 
-    /// Waits until every apiserver has heard that it calls the webhooks, and no replica does any more. Then our registrations
-    /// may be deleted, where nobody else sees to that.
-    async fn let_go(&mut self, given_back: &[SeenWebhook], alone: bool) -> Result<(), String> {
+    /// Waits until every apiserver knows that it calls the webhooks, and no replica does any more. Then lets our
+    /// registrations be deleted, where no replica does so.
+    async fn await_apiservers(&mut self, given_back: &[SeenWebhook], alone: bool) -> Result<(), String> {
         let held_back = given_back.iter().map(|seen| seen.in_flight).max().unwrap_or_default();
-        let goes_on = humantime::format_duration(Duration::from_secs((GOES_ON + held_back).as_secs()));
-        self.say(format!("given back; waiting {goes_on} until every apiserver has heard of it"));
-        sleep(GOES_ON + held_back).await;
+        let goes_on = humantime::format_duration(Duration::from_secs((SETTLE_TIME + held_back).as_secs()));
+        self.report_progress(format!("given back; waiting {goes_on} until every apiserver has heard of it"));
+        sleep(SETTLE_TIME + held_back).await;
         if !alone {
             return Ok(());
         }
         for (hook_type, items) in self.lists().await? {
             let ours = items.iter().filter(|item| self.adopt.is_our_own(item));
             for registered in ours.filter_map(|item| Registered::of(hook_type, item)).filter(|it| it.guarded) {
-                hold(&self.client, &Guard { registered, on: false }).await.map_err(|error| failed(&error))?;
+                hold(&self.client, &Guard { registered, on: false }).await.map_err(with_fix)?;
             }
         }
         Ok(())
@@ -462,7 +447,7 @@ fn uncalled(seen: &SeenWebhook, leases: &[Lease], now: SystemTime) -> Option<Str
     if !standing.carries {
         return None;
     }
-    let replicas: Vec<_> = leases.iter().filter(|lease| !lease.is_leader() && lives(lease, now)).collect();
+    let replicas: Vec<_> = leases.iter().filter(|lease| !lease.is_leader() && is_alive(lease, now)).collect();
     let calls = |lease: &Lease| lease.claims().is_some_and(|claims| claims.ids.contains(&standing.id));
     let silent = replicas.iter().filter(|lease| !calls(lease));
     let silent: Vec<_> = silent.map(|lease| lease.replica()).collect();
@@ -491,16 +476,16 @@ fn is_named(standing: &WebhookStanding, names: &[String]) -> bool {
     names.iter().any(|name| name == configuration || *name == full)
 }
 
-fn end(
+fn outcome(
     done: &[SeenWebhook],
     open: &[SeenWebhook],
     (wanted, all, alone): (State, bool, bool),
     reason: impl Fn(&SeenWebhook) -> Option<String>,
 ) -> Result<String, String> {
     let word = if wanted == State::Taken { "taken" } else { "given back" };
-    let mut told = String::new();
+    let mut text = String::new();
     for seen in done {
-        let _ = writeln!(told, "{word}  {}", seen.standing.key);
+        let _ = writeln!(text, "{word}  {}", seen.standing.key);
     }
     let nobody = "no replica that serves with --adopt is alive".to_owned();
     let why = |seen: &SeenWebhook| match reason(seen) {
@@ -517,21 +502,21 @@ fn end(
         return Err(lines);
     }
     for seen in open {
-        let _ = writeln!(told, "left  {}: {}", seen.standing.key, why(seen));
+        let _ = writeln!(text, "left  {}: {}", seen.standing.key, why(seen));
     }
-    Ok(told)
+    Ok(text)
 }
 
 /// Component that Events name in place of a replica.
 const COMMAND: &str = "gatepost release";
 
-/// Age of a lease, by our clock, from which its replica counts as dead; the clocks may differ by some of that.
-const SILENT: Duration = Duration::from_secs(60);
+/// Age of a lease, by our clock, from which its replica counts as dead. The clocks may differ by some of that.
+const DEAD_REPLICA_AGE: Duration = Duration::from_secs(60);
 
 /// Was the lease renewed lately, by our clock?
-fn lives(lease: &Lease, now: SystemTime) -> bool {
+fn is_alive(lease: &Lease, now: SystemTime) -> bool {
     let renewed = humantime::parse_rfc3339_weak(&lease.renewed).ok();
-    renewed.is_none_or(|renewed| now.duration_since(renewed).unwrap_or_default() < SILENT)
+    renewed.is_none_or(|renewed| now.duration_since(renewed).unwrap_or_default() < DEAD_REPLICA_AGE)
 }
 
 /// Takes the conditions off these, whoever has put them there, and writes an Event for each.
@@ -568,7 +553,7 @@ mod tests {
     use crate::adopt::{Claims, replica_lease, standings};
 
     #[test]
-    fn who_does_not_call_what_the_apiserver_does_not_is_told() {
+    fn status_names_replicas_that_do_not_call_a_taken_webhook() {
         let condition = json!([{"name": "gatepost.dev/served", "expression": "false"}]);
         let object = json!({"metadata": {"name": "c"}, "webhooks": [{"name": "w", "matchConditions": condition}]});
         let standing = standings(HookType::Validating, &object).remove(0);
@@ -591,7 +576,7 @@ mod tests {
         assert!(uncalled(&[]).unwrap().contains("nobody may call it"));
         assert_eq!(uncalled(&[lease("a/1", true), lease("b/1", true)]), None);
         assert!(uncalled(&[lease("a/1", true), lease("b/1", false)]).unwrap().ends_with("and b may not call it"));
-        let later = super::uncalled(&seen, &[lease("a/1", true)], began + SILENT);
+        let later = super::uncalled(&seen, &[lease("a/1", true)], began + DEAD_REPLICA_AGE);
         assert!(later.unwrap().contains("nobody may call it"), "whatever it said");
         seen.unsent = true;
         seen.objection = Some(Reason::Uncovered("a gap".to_owned()));

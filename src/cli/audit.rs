@@ -1,11 +1,8 @@
 //! `audit`: the reviews in audit logs that are asked for, in order of time.
 
 mod filter;
-mod lines;
 mod log;
 mod record;
-mod rotated;
-mod show;
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -14,12 +11,12 @@ use std::{
     path::PathBuf,
 };
 
-use filter::{Filter, ObjectName, ResourceName};
-use log::{Log, Met};
-use record::Record;
-
-use self::record::{Asked, Record};
-use super::{CommandExit, complain, plural::counted};
+use self::{
+    filter::{Filter, ObjectName, ResourceName},
+    log::{Log, ReadSummary},
+    record::{HookCall, Record, paragraph},
+};
+use super::command::{CommandExit, complain, counted};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -50,9 +47,9 @@ Exit codes:
   2  the command line is not understood";
 
 /// Default file: the one the documentation gives to `serve`.
-const FILE: &str = "/var/log/gatepost/audit.jsonl";
+const DEFAULT_FILE: &str = "/var/log/gatepost/audit.jsonl";
 /// The most bytes of lines that `--limit` holds.
-const HELD: usize = 256 << 20;
+const MAX_LAST_BYTES: usize = 256 << 20;
 
 /// Find reviews in the audit log: why was this denied an hour ago?
 ///
@@ -62,7 +59,7 @@ const HELD: usize = 256 << 20;
 #[command(after_long_help = EXAMPLES)]
 pub struct AuditCommand {
     /// Audit logs, rotated files included; - is stdin
-    #[arg(default_value = FILE)]
+    #[arg(default_value = DEFAULT_FILE)]
     file: Vec<PathBuf>,
 
     /// Reviews that were rejected, for whatever reason
@@ -131,7 +128,7 @@ impl AuditCommand {
             resource: self.resource,
             uid: self.uid,
         };
-        let (mut met, mut read) = (Met::default(), HashSet::new());
+        let (mut met, mut read) = (ReadSummary::default(), HashSet::new());
         let mut logs = Vec::new();
         for file in &self.file {
             match Log::open(file, &filter, &mut read, &mut met) {
@@ -166,8 +163,8 @@ impl AuditCommand {
             let hint = resource.map(|hint| format!("; --resource: did you mean {hint}?")).unwrap_or_default();
             complain(&format_args!("nothing found; {}{hint}", met.summary()));
         }
-        if met.rubbish > 0 {
-            complain(&format_args!("skipped, as no audit record: {}", counted(met.rubbish as usize, "line")));
+        if met.skipped > 0 {
+            complain(&format_args!("skipped, as no audit record: {}", counted(met.skipped as usize, "line")));
         }
         met.faults.iter().fold(CommandExit::Good, |_, fault| complain(fault))
     }
@@ -177,7 +174,7 @@ impl AuditCommand {
 fn merge(
     logs: Vec<Log>,
     filter: &Filter,
-    met: &mut Met,
+    met: &mut ReadSummary,
     mut show: impl FnMut(&[u8]) -> io::Result<()>,
 ) -> io::Result<()> {
     let mut logs: Vec<_> = logs.into_iter().filter_map(|mut log| log.advance(filter, met).then_some(log)).collect();
@@ -228,7 +225,7 @@ impl<W: Write> Shown<W> {
             }
             self.printed += 1;
             let repeats = (times > 1).then_some((times, last));
-            self.out.write_all(show::paragraph(&record, repeats).as_bytes())?;
+            self.out.write_all(paragraph(&record, repeats).as_bytes())?;
         }
         Ok(())
     }
@@ -247,17 +244,17 @@ impl Last {
     fn push(&mut self, line: &[u8]) {
         self.bytes += line.len();
         self.lines.push_back(line.into());
-        while self.lines.len() > self.limit || self.bytes > HELD && self.lines.len() > 1 {
-            self.dropped |= self.bytes > HELD;
+        while self.lines.len() > self.limit || self.bytes > MAX_LAST_BYTES && self.lines.len() > 1 {
+            self.dropped |= self.bytes > MAX_LAST_BYTES;
             self.bytes -= self.lines.pop_front().map_or(0, |line| line.len());
         }
     }
 }
 
 /// Most reviews that are held back.
-const MOST_HELD: usize = 512;
+const MAX_HELD_REVIEWS: usize = 512;
 /// Most bytes of their lines.
-const MOST_BYTES: usize = 4 << 20;
+const MAX_HELD_BYTES: usize = 4 << 20;
 
 /// Reviews that are held back, in order of the first of each.
 #[derive(Debug, Default)]
@@ -295,7 +292,7 @@ impl Repeats {
     /// The first review, where it is no repeat, too many are held back, or nothing more comes.
     fn pop(&mut self, is_end: bool) -> Option<Repeated> {
         let may_repeat = self.held.front().is_some_and(|first| first.key.is_some());
-        if !is_end && may_repeat && self.held.len() <= MOST_HELD && self.bytes <= MOST_BYTES {
+        if !is_end && may_repeat && self.held.len() <= MAX_HELD_REVIEWS && self.bytes <= MAX_HELD_BYTES {
             return None;
         }
         let first = self.held.pop_front()?;
@@ -306,8 +303,8 @@ impl Repeats {
 
 /// Client, object, and cause; `None` where nothing went wrong: such a review is no repeat.
 fn key(record: &Record<'_>) -> Option<String> {
-    let wrong = |asked: &&Asked<'_>| asked.is_denied() || asked.is_failed();
-    let asked: Vec<_> = record.asked().filter(wrong).collect();
+    let wrong = |asked: &&HookCall<'_>| asked.is_denied() || asked.is_failed();
+    let asked: Vec<_> = record.calls().filter(wrong).collect();
     if record.allowed && asked.is_empty() {
         return None;
     }
@@ -346,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn repeats_of_one_client_are_one_and_others_stay_apart() {
+    fn audit_repeats_of_one_client_are_merged() {
         let first = line(1, "ann", "a", "h", "no answer within 250 ms");
         let repeat = line(9, "ann", "a", "h", "no answer within 1000 ms");
         let others = [
@@ -364,14 +361,14 @@ mod tests {
     }
 
     #[test]
-    fn few_are_held_back() {
+    fn audit_repeats_hold_back_a_bounded_number() {
         let mut repeats = Repeats::default();
         let mut popped = 0;
-        for number in 0..2 * MOST_HELD {
+        for number in 0..2 * MAX_HELD_REVIEWS {
             let line = line(1, "ann", &format!("{:?}", "x".repeat(number)).replace('"', ""), "h", "m");
             repeats.push(line.as_bytes(), &Record::parse(line.as_bytes()).expect("a record"));
             popped += std::iter::from_fn(|| repeats.pop(false)).count();
         }
-        assert_eq!((popped, repeats.held.len()), (MOST_HELD, MOST_HELD));
+        assert_eq!((popped, repeats.held.len()), (MAX_HELD_REVIEWS, MAX_HELD_REVIEWS));
     }
 }

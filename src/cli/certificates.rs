@@ -1,9 +1,6 @@
 //! `certificates`: the certificate that Gatepost serves behind a Service, and the authority that its callers trust.
 
-mod issue;
-mod plan;
 mod registrations;
-mod served;
 mod store;
 mod stored;
 
@@ -19,30 +16,26 @@ use tokio::{
 };
 
 use self::{
-    plan::{Seen, Step, Wanted, shortest, step},
-    registrations::{Others, trust},
+    registrations::{Others, served_everywhere, trust},
     store::{Store, Version},
-    stored::Stored,
+    stored::{Seen, Step, Stored, Wanted, issue, shortest_lifetime, step},
 };
 use super::{
-    CommandExit, complain, duration,
+    command::{CommandExit, access, block_on, complain, duration, misused},
     logging::Logging,
-    misused,
     service::{REGISTRATION, Service},
 };
 use crate::{
-    app::UnwaitedRuntime,
-    cli::{CommandExit, complain, service::Service},
-    kube::{KubeAccess, KubeClient, KubeError, ReloadingClient},
+    kube::{KubeClient, KubeError, ReloadingClient},
     snapshot,
 };
 
 /// Field manager of all that is written, for readers of managedFields.
 const MANAGER: &str = "gatepost-certificates";
 /// Shortest life of a certificate: a shorter one would be renewed again before all replicas have it.
-const SHORTEST: Duration = Duration::from_secs(60);
+const MIN_LIFETIME: Duration = Duration::from_secs(60);
 /// Longest life of a certificate: ten years.
-const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+const MAX_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -137,7 +130,7 @@ pub struct Certificates {
 
 fn lifetime(text: &str) -> Result<Duration, String> {
     let lifetime = duration(text)?;
-    match (SHORTEST..=LONGEST).contains(&lifetime) {
+    match (MIN_LIFETIME..=MAX_LIFETIME).contains(&lifetime) {
         true => Ok(lifetime),
         false => Err("write a duration from 1m to 3650d, as in 90d".to_owned()),
     }
@@ -190,7 +183,7 @@ impl Certificates {
         if self.watch && self.every.is_zero() {
             return misused("certificates", &"--every 0s never rests; give a duration like 30s");
         }
-        let (lifetime, settle, shortest) = (self.lifetime, self.settle, shortest(self.settle));
+        let (lifetime, settle, shortest) = (self.lifetime, self.settle, shortest_lifetime(self.settle));
         if lifetime < shortest {
             let [lifetime, settle, shortest] = [lifetime, settle, shortest].map(humantime::format_duration);
             return misused(
@@ -201,21 +194,18 @@ impl Certificates {
                 ),
             );
         }
-        let runtime = match UnwaitedRuntime::new() {
-            Ok(runtime) => runtime,
-            Err(error) => return complain(&error),
-        };
         let (watch, every) = (self.watch, self.every);
-        runtime.block_on(async {
-            let mut keeper = match self.keeper().await {
-                Ok(keeper) => keeper,
-                Err(failure) => return complain(&failure),
-            };
+        let keeping = async {
+            let mut keeper = self.keeper().await?;
             match watch {
-                true => keeper.watch(every).await,
-                false => keeper.once().await.map_or_else(|failure| complain(&failure), |()| CommandExit::Good),
+                true => Ok(keeper.watch(every).await),
+                false => keeper.once().await.map(|()| CommandExit::Good),
             }
-        })
+        };
+        match block_on(keeping) {
+            Ok(kept) => kept.unwrap_or_else(|failure: Failure| complain(&failure)),
+            Err(error) => complain(&error),
+        }
     }
 
     async fn keeper(self) -> Result<Keeper, Failure> {
@@ -231,10 +221,7 @@ impl Certificates {
                 Store::Secret { namespace: service.namespace.clone(), name }
             }
         };
-        let access = match self.kubeconfig {
-            Some(path) if path.as_os_str() == "in-cluster" => KubeAccess::InCluster,
-            path => KubeAccess::find(path, self.context),
-        };
+        let access = access(self.kubeconfig, self.context);
         let connection = if needs_cluster { Some(ReloadingClient::new(access).await?) } else { None };
         let mut names = vec![service.server_name(), format!("{}.{}", service.name, service.namespace)];
         names.extend(self.name);
@@ -252,11 +239,11 @@ impl Certificates {
 }
 
 /// Steps of one renewal, and some.
-const MOST_STEPS: usize = 16;
+const MAX_STEPS: usize = 16;
 /// Pause after somebody else has written what was read.
-const AFTER_CONFLICT: Duration = Duration::from_millis(300);
+const CONFLICT_PAUSE: Duration = Duration::from_millis(300);
 /// The most such pauses in one round.
-const MOST_CONFLICTS: usize = 20;
+const MAX_CONFLICTS: usize = 20;
 
 /// Keeper of one certificate.
 struct Keeper {
@@ -308,7 +295,7 @@ impl Keeper {
                     }
                 };
                 // Work that was due is done; a clock that does not advance must not make this a busy loop.
-                sleep(pause.max(AFTER_CONFLICT)).await;
+                sleep(pause.max(CONFLICT_PAUSE)).await;
             }
         };
         tokio::select! {
@@ -321,13 +308,13 @@ impl Keeper {
     /// Steps, until there is nothing to do but wait: for how long, and whether a renewal is under way.
     async fn round(&mut self) -> Result<(Duration, bool), Failure> {
         let mut conflicts = 0;
-        for _ in 0..MOST_STEPS + MOST_CONFLICTS {
+        for _ in 0..MAX_STEPS + MAX_CONFLICTS {
             match self.one_step().await {
                 Ok(None) => {}
                 Ok(Some(rest)) => return Ok(rest),
-                Err(failure) if failure.is_conflict() && conflicts < MOST_CONFLICTS => {
+                Err(failure) if failure.is_conflict() && conflicts < MAX_CONFLICTS => {
                     conflicts += 1;
-                    sleep(AFTER_CONFLICT).await;
+                    sleep(CONFLICT_PAUSE).await;
                 }
                 Err(failure) => {
                     if let (Some(connection), Failure::Kube(error)) = (&mut self.connection, &failure) {
@@ -351,7 +338,7 @@ impl Keeper {
         let (stored, version) = self.store.read(client).await?;
         let (seen, missing) = self.make_trusted(client, &stored, &version, now).await?;
         let step = step(&stored, &self.wanted, seen, now);
-        let new = || issue::issue(&self.wanted.names, self.lifetime, now);
+        let new = || issue(&self.wanted.names, self.lifetime, now);
         let next = match step {
             Step::Rest(rest) => return Ok(Some((rest, stored.next.is_some()))),
             Step::Hold => return Err(Failure::Unregistered { missing, service: self.service.to_string() }),
@@ -411,7 +398,7 @@ impl Keeper {
         if stored.former.is_empty() && !trusting.others {
             return Ok((seen, missing));
         }
-        match served::everywhere(client, &self.service, &current.pair).await {
+        match served_everywhere(client, &self.service, &current.pair).await {
             Ok(alone) => seen.alone = alone,
             Err(error) => {
                 let why = format!("{error}; {}", error.fix());

@@ -16,11 +16,11 @@ use self::{
         WARN_NO_LIMITS, Way,
     },
     stage::{
-        BAD, Crowd, Folder, GOOD, HookCall, MAX_WAIT, READ_INTERVAL, Record, Records, Stage, ensure, field, fields, grouped,
-        heading, line, median, millis, object_bytes, status, until, verdict,
+        BAD, Crowd, Folder, GOOD, HookCall, MAX_WAIT, READ_INTERVAL, Record, Records, Stage, ensure, field, fields,
+        grouped, heading, line, median, millis, object_bytes, status, until, verdict,
     },
 };
-use super::{CommandExit, complain, counted};
+use super::command::{CommandExit, complain, counted};
 use crate::{
     hooks::Method,
     live::{LiveHook, Rotation},

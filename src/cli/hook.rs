@@ -1,6 +1,7 @@
 //! `hook`: a ready gRPC hook, for trials.
 
 use std::{
+    fmt,
     io::Write,
     net::SocketAddr,
     path::PathBuf,
@@ -9,13 +10,16 @@ use std::{
     time::Duration,
 };
 
-use http::Request;
 use hyper::body::Incoming;
+use serde_json::Value;
 use tokio::runtime::Builder;
 use tonic::{Request, Response, Status, async_trait};
 use tower_service::Service as _;
 
-use super::{CommandExit, complain, duration, hook_listener::HookListener};
+use super::{
+    command::{CommandExit, complain, duration},
+    hook_listener::HookListener,
+};
 use crate::{
     tls::server_config,
     wire::pb::{
@@ -83,10 +87,7 @@ fn share(text: &str) -> Result<f64, String> {
 impl HookArgs {
     /// Serves until Ctrl-C.
     pub fn run(self) -> CommandExit {
-        match self.serve() {
-            Ok(()) => CommandExit::Good,
-            Err(error) => complain(&error),
-        }
+        self.serve().map_or_else(|error| complain(&error), |()| CommandExit::Good)
     }
 
     fn serve(self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
@@ -114,7 +115,7 @@ impl HookArgs {
             let service = AdmissionServer::new(Service::new(behaviour)).max_decoding_message_size(16 << 20);
             let (health, health_service) = tonic_health::server::health_reporter();
             health.set_serving::<AdmissionServer<Service>>().await;
-            let answer = move |request: Request<Incoming>| {
+            let answer = move |request: http::Request<Incoming>| {
                 let (mut service, mut health_service) = (service.clone(), health_service.clone());
                 async move {
                     if request.uri().path().starts_with("/grpc.health.v1.Health/") {
@@ -130,107 +131,30 @@ impl HookArgs {
     }
 }
 
-/// A condition on a review.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum DenyIf {
-    /// Every review.
-    Always,
-    /// The value at a place is like this.
-    Like(Location, Pattern),
-}
-
-/// Location in the object to look at.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Location {
-    Field(Field),
-    /// A JSON pointer (RFC 6901) into the object, or into the old one where there is no object.
-    Pointer(String),
-}
-
-/// A field of the review.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Field {
-    Operation,
-    Kind,
-    Group,
-    Resource,
-    Subresource,
-    Namespace,
-    Name,
-    User,
-}
-
-/// A text, with `*` at either end standing for anything.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Pattern {
-    open_start: bool,
-    open_end: bool,
-    text: String,
-}
-
-impl Pattern {
-    fn new(pattern: &str) -> Self {
-        let open_start = pattern.starts_with('*');
-        let open_end = pattern.len() > 1 && pattern.ends_with('*');
-        let text = pattern.strip_prefix('*').unwrap_or(pattern);
-        let text = if open_end { text.strip_suffix('*').unwrap_or(text) } else { text };
-        Self { open_start, open_end, text: text.to_owned() }
-    }
-
-    fn matches(&self, value: &str) -> bool {
-        match (self.open_start, self.open_end) {
-            (false, false) => value == self.text,
-            (true, false) => value.ends_with(&self.text),
-            (false, true) => value.starts_with(&self.text),
-            (true, true) => value.contains(&self.text),
-        }
-    }
-}
+/// A condition on a review, as it is written: `always` or `PLACE=VALUE`.
+#[derive(Clone, Debug)]
+struct DenyIf(String);
 
 impl FromStr for DenyIf {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if text == "always" {
-            return Ok(Self::Always);
-        }
-        let (place, pattern) = text.split_once('=').ok_or("must be `always` or PLACE=VALUE")?;
-        let field = match place {
-            pointer if pointer.starts_with('/') => {
-                return Ok(Self::Like(Location::Pointer(pointer.to_owned()), Pattern::new(pattern)));
-            }
-            "operation" => Field::Operation,
-            "kind" => Field::Kind,
-            "group" => Field::Group,
-            "resource" => Field::Resource,
-            "subresource" => Field::Subresource,
-            "namespace" => Field::Namespace,
-            "name" => Field::Name,
-            "user" => Field::User,
-            other => {
+        if text != "always" {
+            let (place, _) = text.split_once('=').ok_or("must be `always` or PLACE=VALUE")?;
+            if !place.starts_with('/') && field(&AdmissionRequest::default(), place).is_none() {
                 return Err(format!(
-                    "{other:?} is not a place; use operation, kind, group, resource, subresource, namespace, name, user, \
+                    "{place:?} is not a place; use operation, kind, group, resource, subresource, namespace, name, user, \
                      or a JSON pointer such as /metadata/name"
                 ));
             }
-        };
-        Ok(Self::Like(Location::Field(field), Pattern::new(pattern)))
+        }
+        Ok(Self(text.to_owned()))
     }
 }
 
-impl std::fmt::Display for DenyIf {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Always => f.write_str("always"),
-            Self::Like(place, Pattern { open_start, open_end, text }) => {
-                match place {
-                    Location::Field(field) => write!(f, "{}", format!("{field:?}").to_lowercase())?,
-                    Location::Pointer(pointer) => f.write_str(pointer)?,
-                }
-                let star = |open: bool| if open { "*" } else { "" };
-                write!(f, "={}{text}{}", star(*open_start), star(*open_end))
-            }
-        }
+impl fmt::Display for DenyIf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }
 
@@ -238,43 +162,52 @@ impl DenyIf {
     /// Does the request meet it? A place that does not exist counts as the empty text; an object that is not JSON has
     /// no places.
     fn met_by(&self, request: &AdmissionRequest) -> bool {
-        match self {
-            Self::Always => true,
-            Self::Like(Location::Field(field), pattern) => pattern.matches(field.of(request)),
-            Self::Like(Location::Pointer(pointer), pattern) => {
-                let raw =
-                    request.object.as_ref().or(request.old_object.as_ref()).and_then(|object| object.raw.as_ref());
-                let object: serde_json::Value =
-                    raw.and_then(|raw| serde_json::from_slice(raw).ok()).unwrap_or_default();
-                match object.pointer(pointer) {
-                    None | Some(serde_json::Value::Null) => pattern.matches(""),
-                    Some(serde_json::Value::String(text)) => pattern.matches(text),
-                    Some(other) => pattern.matches(&other.to_string()),
-                }
-            }
+        let Some((place, pattern)) = self.0.split_once('=') else { return true };
+        if !place.starts_with('/') {
+            return matches(pattern, field(request, place).unwrap_or_default());
+        }
+        let object = request.object.as_ref().or(request.old_object.as_ref());
+        let raw = object.and_then(|object| object.raw.as_ref());
+        let object: Value = raw.and_then(|raw| serde_json::from_slice(raw).ok()).unwrap_or_default();
+        match object.pointer(place) {
+            None | Some(Value::Null) => matches(pattern, ""),
+            Some(Value::String(text)) => matches(pattern, text),
+            Some(other) => matches(pattern, &other.to_string()),
         }
     }
 }
 
-impl Field {
-    fn of(self, request: &AdmissionRequest) -> &str {
-        let resource = request.resource.as_ref();
-        match self {
-            Self::Operation => request.operation.as_deref(),
-            Self::Kind => request.kind.as_ref().and_then(|kind| kind.kind.as_deref()),
-            Self::Group => resource.and_then(|resource| resource.group.as_deref()),
-            Self::Resource => resource.and_then(|resource| resource.resource.as_deref()),
-            Self::Subresource => request.sub_resource.as_deref(),
-            Self::Namespace => request.namespace.as_deref(),
-            Self::Name => request.name.as_deref(),
-            Self::User => request.user_info.as_ref().and_then(|user| user.username.as_deref()),
-        }
-        .unwrap_or_default()
+/// Value of a field of the review; `None` if there is no such field.
+fn field<'a>(request: &'a AdmissionRequest, name: &str) -> Option<&'a str> {
+    let resource = request.resource.as_ref();
+    let value = match name {
+        "operation" => request.operation.as_deref(),
+        "kind" => request.kind.as_ref().and_then(|kind| kind.kind.as_deref()),
+        "group" => resource.and_then(|resource| resource.group.as_deref()),
+        "resource" => resource.and_then(|resource| resource.resource.as_deref()),
+        "subresource" => request.sub_resource.as_deref(),
+        "namespace" => request.namespace.as_deref(),
+        "name" => request.name.as_deref(),
+        "user" => request.user_info.as_ref().and_then(|user| user.username.as_deref()),
+        _ => return None,
+    };
+    Some(value.unwrap_or_default())
+}
+
+/// Matches a text by a pattern in which `*` at either end stands for anything.
+fn matches(pattern: &str, value: &str) -> bool {
+    let (open_start, text) = pattern.strip_prefix('*').map_or((false, pattern), |text| (true, text));
+    let (open_end, text) = text.strip_suffix('*').map_or((false, text), |text| (true, text));
+    match (open_start, open_end) {
+        (false, false) => value == text,
+        (true, false) => value.ends_with(text),
+        (false, true) => value.starts_with(text),
+        (true, true) => value.contains(text),
     }
 }
 
 /// Behaviour of the hook.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 struct Behaviour {
     deny_if: Vec<DenyIf>,
     delay: Duration,
@@ -286,12 +219,12 @@ struct Behaviour {
 #[derive(Debug)]
 struct Service {
     behaviour: Behaviour,
-    asked: AtomicU64,
+    calls: AtomicU64,
 }
 
 impl Service {
     fn new(behaviour: Behaviour) -> Self {
-        Self { behaviour, asked: AtomicU64::new(0) }
+        Self { behaviour, calls: AtomicU64::new(0) }
     }
 
     /// Evenly spread: the n-th call fails when the share of n steps over a whole number.
@@ -301,7 +234,7 @@ impl Service {
     }
 
     async fn answer(&self, request: Request<AdmissionReview>) -> Result<Response<AdmissionReview>, Status> {
-        let n = self.asked.fetch_add(1, Ordering::Relaxed);
+        let n = self.calls.fetch_add(1, Ordering::Relaxed);
         let review = request.into_inner().request;
         let review = review.ok_or_else(|| Status::invalid_argument("the review has no request"))?;
         if !self.behaviour.delay.is_zero() {
@@ -362,7 +295,7 @@ mod tests {
     use crate::wire::pb::k8s::io::apimachinery::pkg::runtime::RawExtension;
 
     #[test]
-    fn conditions_look_where_they_say() {
+    fn hook_denies_by_the_value_at_a_place() {
         let object =
             br#"{"metadata":{"labels":{"app":"web"}},"spec":{"containers":[{"image":"web:latest"}],"replicas":3}}"#;
         let request = AdmissionRequest {
@@ -393,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_evenly_spread() {
+    fn hook_failures_are_evenly_spread() {
         for (rate, want) in [(0.0, 0), (0.1, 10), (0.25, 25), (1.0, 100)] {
             let service = Service::new(Behaviour { fail_rate: rate, ..Behaviour::default() });
             assert_eq!((0..100).filter(|n| service.fails(*n)).count(), want, "{rate}");

@@ -1,23 +1,21 @@
 //! `import`: the webhooks of a cluster as a configuration of ours.
 
-mod advice;
 mod object;
 
 use std::{
     collections::BTreeMap,
     fmt::Write as _,
-    fs::{self, File},
-    io::{self, Write, Write as _},
+    fs, io,
     path::{Path, PathBuf},
-    process,
 };
 
-use clap::ValueEnum;
-
-use self::object::{Object, Phase};
-use super::{CommandExit, check, complain, plural::counted};
+use self::object::{Object, Phase, advice};
+use super::{
+    command::{CommandExit, block_on, counted, finish, one_of, replace_file, with_fix},
+    examine::examine,
+};
 use crate::{
-    app::{Settings, UnwaitedRuntime},
+    app::Settings,
     kube::{KubeAccess, KubeClient, KubeError, List},
     rotate::{OnHazard, OwnAddresses, candidate::CandidateCache},
     snapshot::SourceFile,
@@ -62,57 +60,40 @@ pub struct Import {
     context: Option<String>,
 
     /// Which configurations
-    #[arg(long, value_enum, default_value = "validating")]
-    kind: KindArg,
+    #[arg(long, default_value = "validating", value_parser = one_of([
+        ("validating", VALIDATING),
+        ("mutating", MUTATING),
+        ("all", ALL),
+    ]))]
+    kind: &'static [Phase],
 
     /// Replace files that differ
     #[arg(long)]
     force: bool,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum KindArg {
-    Validating,
-    Mutating,
-    All,
-}
-
-impl KindArg {
-    fn phases(self) -> &'static [Phase] {
-        match self {
-            Self::Validating => &[Phase::Validating],
-            Self::Mutating => &[Phase::Mutating],
-            Self::All => &[Phase::Validating, Phase::Mutating],
-        }
-    }
-}
+const VALIDATING: &[Phase] = &[Phase::Validating];
+const MUTATING: &[Phase] = &[Phase::Mutating];
+const ALL: &[Phase] = &[Phase::Validating, Phase::Mutating];
 
 impl Import {
     /// Copies, checks and prints the result.
     pub fn run(self) -> CommandExit {
-        match self.import() {
-            Ok((report, ending)) => {
-                // A reader that closed our output (`| head`) has seen enough.
-                let _ = io::stdout().write_all(report.as_bytes());
-                ending
-            }
-            Err(error) => complain(&error),
-        }
+        finish(self.import())
     }
 
     fn import(&self) -> Result<(String, CommandExit), String> {
-        let runtime = UnwaitedRuntime::new().map_err(|error| error.to_string())?;
         let access = KubeAccess::find(self.kubeconfig.clone(), self.context.clone());
-        let (server, lists) = runtime.block_on(read(&access)).map_err(|error| format!("{error}; {}", error.fix()))?;
+        let (server, lists) = block_on(read(&access))?.map_err(with_fix)?;
         let mut report = String::new();
         let mut objects = Vec::new();
         for (phase, list) in lists {
-            let wanted = self.kind.phases().contains(&phase);
+            let wanted = self.kind.contains(&phase);
             let list = match list {
                 Ok(list) => list,
                 // A kind that is not asked for need not be readable.
                 Err(_) if !wanted => continue,
-                Err(error) => return Err(format!("{error}; {}", error.fix())),
+                Err(error) => return Err(with_fix(error)),
             };
             let number = counted(list.items.len(), phase.kind());
             let _ = writeln!(report, "{server} has {number} at revision {}", list.revision);
@@ -144,9 +125,9 @@ impl Import {
         let fates = write(&self.folder, &files, &stale, self.force).map_err(|error| error.to_string())?;
         for ((file, _), fate) in files.iter().zip(fates) {
             let fate = match fate {
-                Written::New => "written",
-                Written::Replaced => "replaced",
-                Written::Unchanged => "unchanged",
+                WriteResult::New => "written",
+                WriteResult::Replaced => "replaced",
+                WriteResult::Unchanged => "unchanged",
             };
             let _ = writeln!(report, "  {fate:<9}  {}", self.folder.join(file).display());
         }
@@ -160,18 +141,18 @@ impl Import {
         report.push_str(&report(&judged));
         let (served, kept): (Vec<_>, Vec<_>) = judged.into_iter().partition(|(_, fate)| *fate == Fate::Served);
         let [served, kept] = [served, kept].map(|part| part.into_iter().map(|(object, _)| object).collect::<Vec<_>>());
-        let ending = if served.is_empty() { CommandExit::Good } else { self.check(&mut report)? };
-        report.push_str(&advice::advice(&self.folder, &served, &kept, ending == CommandExit::Good));
-        Ok((report, ending))
+        let exit = if served.is_empty() { CommandExit::Good } else { self.check(&mut report)? };
+        report.push_str(&advice(&self.folder, &served, &kept, exit == CommandExit::Good));
+        Ok((report, exit))
     }
 
     /// Check of the folder as it is now, with whatever else is in it.
     fn check(&self, report: &mut String) -> Result<CommandExit, String> {
         let own = OwnAddresses::new([Settings::LISTEN, Settings::ADMIN], None);
         let known = CandidateCache::listening_at(own).with_authorizer(true);
-        let found = check::examined(&self.folder, OnHazard::Warn, known).map_err(|error| error.to_string())?;
+        let found = examine(&self.folder, OnHazard::Warn, known).map_err(|error| error.to_string())?;
         report.push_str(&found.report);
-        Ok(found.ending)
+        Ok(found.exit)
     }
 }
 
@@ -192,7 +173,7 @@ fn not_asked_for(phase: Phase, items: Vec<serde_json::Value>) -> String {
 async fn read(access: &KubeAccess) -> Result<(String, Vec<(Phase, Result<List, KubeError>)>), KubeError> {
     let client = KubeClient::open(access).await?;
     let mut lists = Vec::new();
-    for &phase in KindArg::All.phases() {
+    for &phase in ALL {
         let path = format!("/apis/admissionregistration.k8s.io/v1/{}", phase.resource());
         lists.push((phase, client.list(&path).await));
     }
@@ -201,7 +182,7 @@ async fn read(access: &KubeAccess) -> Result<(String, Vec<(Phase, Result<List, K
 
 /// Result of writing one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Written {
+enum WriteResult {
     New,
     Replaced,
     Unchanged,
@@ -231,18 +212,18 @@ fn write(
     files: &[(PathBuf, String)],
     stale: &[PathBuf],
     force: bool,
-) -> Result<Vec<Written>, FolderError> {
+) -> Result<Vec<WriteResult>, FolderError> {
     let mut fates = Vec::with_capacity(files.len());
     let mut differing = Vec::new();
     for (name, text) in files {
         let path = folder.join(name);
         fates.push(match fs::read(&path) {
-            Ok(there) if there == text.as_bytes() => Written::Unchanged,
+            Ok(there) if there == text.as_bytes() => WriteResult::Unchanged,
             Ok(_) => {
                 differing.push(path);
-                Written::Replaced
+                WriteResult::Replaced
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Written::New,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => WriteResult::New,
             Err(cause) => return Err(failed("read", &path, cause)),
         });
     }
@@ -251,36 +232,18 @@ fn write(
     if !differing.is_empty() && !force {
         return Err(FolderError::Differs { paths: differing });
     }
-    for ((name, text), _) in files.iter().zip(&fates).filter(|(_, fate)| **fate != Written::Unchanged) {
+    for ((name, text), _) in files.iter().zip(&fates).filter(|(_, fate)| **fate != WriteResult::Unchanged) {
         let path = folder.join(name);
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(|cause| failed("make the folder", parent, cause))?;
         }
-        replace(&path, text.as_bytes()).map_err(|cause| failed("write", &path, cause))?;
+        replace_file(&path, text.as_bytes(), 0o666, None).map_err(|cause| failed("write", &path, cause))?;
     }
     // Last: for a moment an object stands in both places, and never in none.
     for path in stale {
         fs::remove_file(&path).map_err(|cause| failed("remove", &path, cause))?;
     }
     Ok(fates)
-}
-
-/// Writes a file so that whoever reads it meanwhile sees the old one or the new one.
-pub(in crate::cli) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    // A dot in front: a folder that is being served is read without it.
-    let draft = path.with_file_name(format!(".{name}.{}", process::id()));
-    let written = || {
-        let mut file = File::create(&draft)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&draft, path)
-    };
-    let written = written();
-    if written.is_err() {
-        let _ = fs::remove_file(&draft);
-    }
-    written
 }
 
 fn failed(what: &'static str, path: &Path, cause: io::Error) -> FolderError {
@@ -333,7 +296,7 @@ impl Fate {
 }
 
 /// Objects that are not served, with the reasons; empty where all are.
-fn report(judged: &[(Object, Fate)]) -> String {
+fn not_served(judged: &[(Object, Fate)]) -> String {
     let mut output = String::new();
     for (object, fate) in judged {
         let Fate::NotServed(reasons) = fate else { continue };
@@ -366,38 +329,38 @@ mod tests {
     }
 
     #[test]
-    fn a_differing_file_keeps_everything_as_it_is() {
+    fn import_without_force_keeps_files_that_differ() {
         let there = tempfile::tempdir().unwrap();
         let folder = there.path().join("made/for/it");
-        assert_eq!(write(&folder, &files(&[("b.yaml", "1")]), &[], false).unwrap(), [Written::New]);
+        assert_eq!(write(&folder, &files(&[("b.yaml", "1")]), &[], false).unwrap(), [WriteResult::New]);
         let changed = files(&[("a.yaml", "1"), ("b.yaml", "2")]);
         let error = write(&folder, &changed, &[], false).unwrap_err().to_string();
         assert!(error.contains("b.yaml") && error.contains("--force"), "{error}");
         assert!(!folder.join("a.yaml").exists());
-        assert_eq!(write(&folder, &changed, &[], true).unwrap(), [Written::New, Written::Replaced]);
-        assert_eq!(write(&folder, &changed, &[], false).unwrap(), [Written::Unchanged; 2]);
+        assert_eq!(write(&folder, &changed, &[], true).unwrap(), [WriteResult::New, WriteResult::Replaced]);
+        assert_eq!(write(&folder, &changed, &[], false).unwrap(), [WriteResult::Unchanged; 2]);
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "no draft is left behind");
     }
 
     #[test]
-    fn what_is_no_longer_served_leaves_the_folder_only_where_that_is_forced() {
+    fn import_removes_stale_files_only_with_force() {
         let folder = tempfile::tempdir().unwrap();
         let (here, there) = (folder.path().join("a.yaml"), folder.path().join("not-served/a.yaml"));
         fs::write(&here, "1").unwrap();
         let (moved, stale) = (files(&[("not-served/a.yaml", "2")]), [PathBuf::from("a.yaml")]);
         let error = write(folder.path(), &moved, &stale, false).unwrap_err().to_string();
         assert!(error.contains("a.yaml") && here.exists() && !there.exists(), "{error}");
-        assert_eq!(write(folder.path(), &moved, &stale, true).unwrap(), [Written::New]);
+        assert_eq!(write(folder.path(), &moved, &stale, true).unwrap(), [WriteResult::New]);
         assert!(!here.exists() && there.exists());
-        assert_eq!(write(folder.path(), &moved, &stale, false).unwrap(), [Written::Unchanged]);
+        assert_eq!(write(folder.path(), &moved, &stale, false).unwrap(), [WriteResult::Unchanged]);
     }
 
     #[test]
-    fn what_cannot_be_written_leaves_no_draft() {
+    fn import_leaves_no_draft_behind() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("a.yaml")).unwrap();
         assert!(write(folder.path(), &files(&[("a.yaml", "1")]), &[], true).is_err());
-        assert!(replace(&folder.path().join("a.yaml"), b"1").is_err());
+        assert!(replace_file(&folder.path().join("a.yaml"), b"1", 0o666, None).is_err());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
@@ -414,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn one_object_that_cannot_be_served_says_nothing_of_the_others() {
+    fn import_judges_each_object_by_itself() {
         let good = object(Phase::Validating, "good", webhook());
         let mut conditional = webhook();
         conditional["matchConditions"] =
@@ -428,7 +391,7 @@ mod tests {
         assert_eq!(bad_fate.path(&bad), PathBuf::from("not-served/validating-bad.yaml"));
         assert_eq!(bad_fate.other_path(&bad), PathBuf::from("validating-bad.yaml"));
         assert_eq!(mutating_fate.path(&mutating), PathBuf::from("mutating-m.yaml"));
-        let output = report(&[(good, Fate::Served), (bad, bad_fate), (mutating, mutating_fate)]);
+        let output = not_served(&[(good, Fate::Served), (bad, bad_fate), (mutating, mutating_fate)]);
         assert!(output.contains("not served: ValidatingWebhookConfiguration bad; leave it"), "{output}");
         assert!(
             output.contains("messages (google.protobuf.Duration) cannot be made here") && !output.contains("good"),

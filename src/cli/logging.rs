@@ -9,19 +9,19 @@ use crate::{
     telemetry::log::{self, LogLines},
 };
 
-/// The environment's word on what is logged.
-const VARIABLE: &str = "GATEPOST_LOG";
+/// Environment variable with the level of the log.
+const LEVEL_VARIABLE: &str = "GATEPOST_LOG";
 
 /// A package that logs each failed call of a client, every second while an apiserver is away. The callers log such a
 /// failure once.
 const QUIET: &str = "kube_client=off";
 
-/// Time that the process stays for the sake of its last log lines.
-const LAST_LINES: Duration = Duration::from_millis(200);
+/// Bound on the time that the process waits at its end for its last log lines.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Writes the last lines, where a log was started, and where stderr takes them.
 pub(super) fn close() {
-    log::close(LAST_LINES);
+    log::close(CLOSE_TIMEOUT);
 }
 
 /// Format of log lines.
@@ -66,9 +66,9 @@ impl Logging {
     /// # Errors
     /// A sentence about a level that is not understood.
     pub fn start(&self) -> Result<(), String> {
-        let (from, level) = match (&self.log_level, env::var(VARIABLE)) {
+        let (from, level) = match (&self.log_level, env::var(LEVEL_VARIABLE)) {
             (Some(level), _) => ("--log-level", level.clone()),
-            (None, Ok(level)) => (VARIABLE, level),
+            (None, Ok(level)) => (LEVEL_VARIABLE, level),
             (None, Err(_)) => ("--log-level", "info".to_owned()),
         };
         let filter = filter(&level).map_err(|why| {
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_that_is_no_level_does_not_silence_the_log() {
+    fn log_level_that_is_not_a_level_is_refused() {
         for wrong in ["warning", "err", "", "verbose", "info,", "debug,gatepost::hooks"] {
             assert!(filter(wrong).is_err(), "{wrong:?}");
         }

@@ -2,7 +2,7 @@
 
 use std::{
     fmt::Write as _,
-    io::{self, Read, Write},
+    io::{self, Read},
     path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
@@ -11,9 +11,8 @@ use std::{
 use bytes::Bytes;
 use tokio::runtime::Handle;
 
-use super::{CommandExit, complain, duration};
+use super::command::{CommandExit, block_on, duration, finish};
 use crate::{
-    app::UnwaitedRuntime,
     hooks::{Channel, Method},
     model::{
         CallFailure, Endpoint, Step, Unreachable,
@@ -88,14 +87,8 @@ impl From<PhaseArgument> for Method {
 impl ReviewArgs {
     /// Asks and prints the verdict.
     pub fn run(self) -> CommandExit {
-        match self.ask() {
-            Ok((text, allowed)) => {
-                // A reader that closed our output has seen enough.
-                let _ = io::stdout().write_all(text.as_bytes());
-                if allowed { CommandExit::Good } else { CommandExit::Denied }
-            }
-            Err(error) => complain(&error),
-        }
+        let verdict = self.ask();
+        finish(verdict.map(|(text, allowed)| (text, if allowed { CommandExit::Good } else { CommandExit::Denied })))
     }
 
     fn ask(self) -> Result<(String, bool), Box<dyn std::error::Error>> {
@@ -108,10 +101,8 @@ impl ReviewArgs {
         }
         let review = review_json::from_file(&name, &Bytes::from(text)).map_err(|error| format!("{name}: {error}"))?;
         let endpoint = self.endpoint()?;
-        let runtime = UnwaitedRuntime::new()?;
         let began = Instant::now();
-        let answer = runtime
-            .block_on(ask(&endpoint, self.phase.into(), &review, self.timeout))
+        let answer = block_on(ask(&endpoint, self.phase.into(), &review, self.timeout))?
             .map_err(|failure| format!("{endpoint}: {failure}{}", after(&endpoint, &failure)))?;
         report(&review, &answer, began.elapsed())
     }
@@ -175,15 +166,9 @@ fn report(
         let _ = writeln!(text, "  message  {}", status.message.as_deref().unwrap_or_default());
         for cause in status.details.iter().flat_map(|details| &details.causes) {
             let message = cause.message.as_deref().unwrap_or("no reason given");
-            let _ = writeln!(
-                text,
-                "  because  {}",
-                // Kubernetes' own words have no field.
-                match &cause.field {
-                    Some(field) => format!("{field}: {message}"),
-                    None => message.to_owned(),
-                }
-            );
+            // Kubernetes' own words have no field.
+            let field = cause.field.as_ref().map(|field| format!("{field}: ")).unwrap_or_default();
+            let _ = writeln!(text, "  because  {field}{message}");
         }
     }
     for warning in &response.warnings {
@@ -300,7 +285,7 @@ mod tests {
     use crate::{model::Unreachable, snapshot::parse_url};
 
     #[test]
-    fn each_wrong_address_is_reported_with_the_right_one() {
+    fn review_to_a_wrong_address_advises_the_right_one() {
         for (url, step, says) in [
             ("grpc://127.0.0.1:9440", Step::Handshake, "write grpcs://127.0.0.1:9440 and --ca FILE"),
             ("grpcs://127.0.0.1:9440", Step::Tls, "write grpc://127.0.0.1:9440"),
@@ -317,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_of_a_webhook_is_reported_with_the_way_to_ask_it() {
+    fn review_to_a_webhook_advises_curl() {
         for (url, says) in [
             ("https://127.0.0.1:8443/validate", "grpcs://127.0.0.1:8443 (and --ca FILE)"),
             ("https://127.0.0.1:8443/validate", "curl --json @FILE https://127.0.0.1:8443/validate"),

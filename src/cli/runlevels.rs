@@ -3,28 +3,20 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
-    io::{self, Write as _},
-    path::{Path, PathBuf},
-    time::Duration,
+    path::PathBuf,
 };
 
 use serde_json::{Value, json};
 
-use super::{CommandExit, complain};
+use super::command::{CommandExit, access, block_on, complain, load, print, with_fix, yaml};
 use crate::{
-    app::UnwaitedRuntime,
-    cli::yaml::yaml,
-    kube::{KubeAccess, KubeClient, KubeError},
+    kube::{KubeClient, KubeError},
     model::Labels,
     snapshot::{
         self, Snapshot,
         hazards::{Advice, LABEL, SYSTEM, levels},
     },
-    source::FileSource,
 };
-
-/// Longest wait for one read. Only a person waits for this command: a slow mount may take its time.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -103,21 +95,15 @@ fn namespace(text: &str) -> Result<String, &'static str> {
 impl Runlevels {
     /// Prints or labels.
     pub fn run(self) -> CommandExit {
-        let (report, ended) = self.run_and_report();
-        // A reader that closed our output (`| head`) has seen enough.
-        let _ = io::stdout().write_all(report.as_bytes());
+        // Labels that were written are printed also where it ended in an error.
+        let mut report = String::new();
+        let ended = self.go(&mut report);
+        print(report);
         ended.map_or_else(|error| complain(&error), |()| CommandExit::Good)
     }
 
-    /// Labels written, also where it ended in an error.
-    fn run_and_report(self) -> (String, Result<(), String>) {
-        let mut report = String::new();
-        let ended = self.go(&mut report);
-        (report, ended)
-    }
-
     fn go(self, report: &mut String) -> Result<(), String> {
-        let hooks = self.config.as_deref().map_or_else(|| Ok(Snapshot::empty()), hooks)?;
+        let hooks = self.config.as_deref().map_or_else(|| Ok(Snapshot::empty()), load)?;
         let mut known =
             ClusterFacts { cluster: None, add_ons: self.add_on.iter().cloned().collect(), force: self.force };
         let named = self.kubeconfig.is_some() || self.context.is_some();
@@ -125,12 +111,8 @@ impl Runlevels {
             report.push_str(&manifest(&plan(hooks, &known)?)?);
             return Ok(());
         }
-        let access = match self.kubeconfig {
-            Some(path) if path.as_os_str() == "in-cluster" => KubeAccess::InCluster,
-            path => KubeAccess::find(path, self.context),
-        };
-        let runtime = UnwaitedRuntime::new().map_err(|error| error.to_string())?;
-        runtime.block_on(async {
+        let access = access(self.kubeconfig, self.context);
+        block_on(async {
             let client = KubeClient::open(&access).await.map_err(with_fix)?;
             known.cluster = Some(read(&client).await.map_err(with_fix)?);
             let plan = plan(hooks, &known)?;
@@ -142,6 +124,7 @@ impl Runlevels {
             report.push_str(&advice(&plan.hooks)?);
             Ok(())
         })
+        .flatten()
     }
 }
 
@@ -157,18 +140,6 @@ async fn apply(client: &KubeClient, plan: &Plan, dry: bool, report: &mut String)
         report.push_str(&done(planned));
     }
     Ok(())
-}
-
-fn with_fix(error: KubeError) -> String {
-    format!("{error}; {}", error.fix())
-}
-
-/// The hooks of this configuration.
-fn hooks(path: &Path) -> Result<Snapshot, String> {
-    let contents = FileSource::new(path).read(PATIENCE).map_err(|error| error.to_string())?;
-    let shown = path.display();
-    snapshot::load(&contents.files, &|written| contents.reference(written))
-        .map_err(|problems| format!("{shown} has problems ({}); see `gatepost check {shown}`", problems.len()))
 }
 
 const NAMESPACES: &str = "/api/v1/namespaces";
@@ -368,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_cluster_the_known_ones_are_planned() {
+    fn runlevels_without_a_cluster_cover_known_namespaces() {
         let plan = plan(hooks(), &ClusterFacts { add_ons: ["kube-dns".to_owned()].into(), ..ClusterFacts::default() })
             .unwrap();
         let all = [("kube-dns", "1"), ("kube-node-lease", "0"), ("kube-public", "0"), ("kube-system", "0")];
@@ -378,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_label_says_is_kept_unless_forced() {
+    fn runlevels_keep_existing_labels_unless_forced() {
         let namespaces = cluster(&[("kube-system", "9"), ("policy", "core"), ("shop", ""), ("network", "1")]);
         let mut known = ClusterFacts { cluster: Some(namespaces), ..ClusterFacts::default() };
         let kept = plan(hooks(), &known).unwrap();
@@ -396,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_cluster_does_not_have_is_not_changed_and_an_add_on_must_be_there() {
+    fn runlevels_refuse_an_add_on_without_a_namespace() {
         let mut known = ClusterFacts { cluster: Some(cluster(&[("kube-system", "")])), ..ClusterFacts::default() };
         let planned = plan(hooks(), &known).unwrap();
         let changes: Vec<_> = planned.namespaces.iter().filter(|it| it.changes()).map(|it| &*it.name).collect();

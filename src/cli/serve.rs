@@ -1,6 +1,7 @@
 //! `serve`: settings, build, run.
 
 use std::{
+    error::Error,
     fmt,
     io::{self, Write as _},
     net::SocketAddr,
@@ -11,10 +12,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clap::{Args, ValueEnum, builder::NonEmptyStringValueParser};
+use clap::{ArgAction, builder::NonEmptyStringValueParser};
 
 use super::{
-    CommandExit, complain, duration, hazards::HazardsArg, logging::Logging, misused, replicas::StatusPrefix,
+    adopt::ADOPT_NAMESPACE,
+    command::{CommandExit, complain, duration, misused, one_of},
+    examine::HazardsArg,
+    logging::Logging,
+    register::upkeep,
+    replicas::StatusPrefix,
     source::SourceArgs,
 };
 use crate::{
@@ -24,7 +30,6 @@ use crate::{
         settings::AuditLog,
         signals::{Signals, StopSignals},
     },
-    cli::{adopt::ADOPT_NAMESPACE, duration, register},
     kube::KubeAccess,
     model::Dispatch,
     replicas::{Replica, StatusPlace},
@@ -74,8 +79,26 @@ pub struct Serve {
     #[arg(long, value_name = "ADDRESS", default_value_t = Settings::LISTEN)]
     listen: SocketAddr,
 
-    #[command(flatten)]
-    tls: TlsArgs,
+    /// The server certificate and its intermediates (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// Its private key (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+
+    /// Accept only clients with a certificate of these authorities (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    client_ca: Option<PathBuf>,
+
+    /// Accept only clients with this common name, or DNS or URI alternative name; repeat for more
+    #[arg(long, value_name = "NAME", requires = "client_ca")]
+    client_name: Vec<String>,
+
+    /// The oldest TLS version that is accepted
+    #[arg(long, value_name = "VERSION", default_value = "1.3",
+        value_parser = one_of([("1.2", Oldest::Tls12), ("1.3", Oldest::Tls13)]))]
+    tls_min: Oldest,
 
     /// Serve TCP without TLS, on loopback addresses only
     #[arg(long, conflicts_with = "tls_cert")]
@@ -139,8 +162,9 @@ pub struct Serve {
     /// With "endpoints", EndpointSlices of these Services are watched in the cluster of --namespaces-from, or of --source
     /// kubernetes (the user needs the verbs list and watch on endpointslices, and get on services), so that connections
     /// spread over all Pods. While there is no news of them for 90 s, names are looked up in DNS.
-    #[arg(long, value_enum, value_name = "HOW", default_value = "dns")]
-    resolve_services: ResolveArg,
+    #[arg(long, value_name = "HOW", default_value = "dns", action = ArgAction::Set,
+        value_parser = one_of([("dns", false), ("endpoints", true)]))]
+    resolve_services: bool,
 
     /// This replica's name in `gatepost status` and in the status that it publishes [default: the host name]
     #[arg(long, value_name = "NAME", value_parser = replica)]
@@ -155,8 +179,26 @@ pub struct Serve {
     #[arg(long)]
     no_drain_finalizer: bool,
 
-    #[command(flatten)]
-    adoption: AdoptionArgs,
+    /// kubernetes: call these webhooks in the apiserver's place: "all", "named" (by `gatepost adopt`), or a label selector
+    ///
+    /// A webhook is taken over by the match condition gatepost.dev/served, which Gatepost applies once every replica calls
+    /// it, and given back by removing that condition. `gatepost adopt --plan` says what can be taken, and why not the
+    /// rest. Register Gatepost first. The user needs the rights of deploy/kubernetes/adopt.yaml.
+    #[arg(long, value_name = "SELECTOR", value_parser = AdoptionScope::parse)]
+    adopt: Option<AdoptionScope>,
+
+    /// kubernetes: the namespace of the leases by which replicas agree on what is taken over
+    #[arg(long, value_name = "NAMESPACE", default_value = ADOPT_NAMESPACE, requires = "adopt")]
+    adopt_namespace: String,
+
+    /// kubernetes: keep Gatepost's registration up to date: what it sends is what the configuration and the webhooks want
+    /// that are to be taken over
+    ///
+    /// Writes the webhooks of the registration that is there, as `gatepost register --config` would print them; they lead
+    /// where they led. Requests that are sent and not wanted any more are left out a minute later. Without this flag, a
+    /// webhook that the registration does not cover is left to the apiserver.
+    #[arg(long, requires = "adopt")]
+    adopt_registration: bool,
 
     /// The namespace of the lease by which replicas agree which of them works on objects that are stored unfinished by label
     #[arg(long, value_name = "NAMESPACE", default_value = Settings::INITIALIZERS_NAMESPACE)]
@@ -189,8 +231,8 @@ pub struct Serve {
     last_good: Option<PathBuf>,
 
     /// Reject at the first reason, or wait for every hook and give all reasons
-    #[arg(long, value_enum, default_value = "first")]
-    reasons: ReasonsArg,
+    #[arg(long, default_value = "first", value_parser = one_of([("first", Reasons::First), ("all", Reasons::All)]))]
+    reasons: Reasons,
 
     /// With --reasons first: how long to wait for further answers after the first reason, to keep their warnings
     ///
@@ -211,8 +253,9 @@ pub struct Serve {
     ///
     /// Only hooks that declare that a call changes nothing are called ahead of their turn, and none together with hooks
     /// before it of which one is likely to patch.
-    #[arg(long, value_enum, value_name = "HOW", default_value = "speculative")]
-    dispatch: DispatchArg,
+    #[arg(long, value_name = "HOW", default_value = "speculative",
+        value_parser = one_of([("speculative", Dispatch::Speculative), ("serial", Dispatch::Serial)]))]
+    dispatch: Dispatch,
 
     /// Call no mutating hook together with hooks before it of which one patches with a greater chance, in percent
     ///
@@ -230,8 +273,9 @@ pub struct Serve {
     ///
     /// With "skip", log, /readyz?verbose, /configz, `gatepost status` and gatepost_config_documents_left_out name them. Later,
     /// such a document keeps its last good state and stops no other.
-    #[arg(long, value_enum, value_name = "WHAT", default_value = "refuse")]
-    on_invalid: OnInvalidArg,
+    #[arg(long, value_name = "WHAT", default_value = "refuse",
+        value_parser = one_of([("refuse", OnInvalid::Refuse), ("skip", OnInvalid::Skip)]))]
+    on_invalid: OnInvalid,
 
     #[command(flatten)]
     logging: Logging,
@@ -253,31 +297,40 @@ impl Serve {
         if let Err(error) = self.logging.start() {
             return complain(&error);
         }
-        let settings = match self.settings() {
-            Ok(settings) => settings,
-            Err(error) => return misused("serve", &error),
-        };
-        let signals = match Signals::listen() {
-            Ok(signals) => signals,
-            Err(error) => return complain(&error),
-        };
-        let running = match Sidecar::start(settings) {
-            Ok(running) => running,
-            Err(error) => return complain(&error),
-        };
-        match signals.run_until_stopped(running, announce) {
-            Ok(received) => received.into(),
-            Err(error) => complain(&error),
+        match self.settings() {
+            Ok(settings) => serve(settings).map_or_else(|error| complain(&error), CommandExit::from),
+            Err(error) => misused("serve", &error),
         }
     }
 
     fn settings(self) -> Result<Settings, String> {
         let mut source = self.source.place()?;
-        self.adoption.put_into(&mut source, self.replica.as_deref(), self.registration.as_deref())?;
+        let replica = self.replica.unwrap_or_else(Replica::host);
+        if let Some(wanted) = self.adopt {
+            match &mut source {
+                SourceLocation::Kubernetes(place) if !place.objects.webhooks => {
+                    place.adopt = Some(Adopt {
+                        wanted,
+                        namespace: self.adopt_namespace,
+                        replica: replica.clone(),
+                        registration: self.registration.clone(),
+                        upkeep: self.adopt_registration.then_some(Upkeep(upkeep::webhooks)),
+                    });
+                }
+                SourceLocation::Kubernetes(_) => {
+                    let why = "--adopt calls some webhooks of the cluster, and --kube-objects webhooks all: say one";
+                    return Err(why.to_owned());
+                }
+                SourceLocation::File(_) | SourceLocation::Etcd(_) => {
+                    let why = "--adopt belongs to --source kubernetes; say that, or leave --adopt out";
+                    return Err(why.to_owned());
+                }
+            }
+        }
         if self.namespaces_from.is_none() && !matches!(source, SourceLocation::Kubernetes(_)) {
             let flags = [
                 ("--registration names an object", self.registration.is_some()),
-                ("--resolve-services endpoints reads objects", self.resolve_services == ResolveArg::Endpoints),
+                ("--resolve-services endpoints reads objects", self.resolve_services),
             ];
             if let Some((flag, _)) = flags.iter().find(|(_, given)| *given) {
                 return Err(format!("{flag} of a cluster: give --namespaces-from or --source kubernetes"));
@@ -292,19 +345,27 @@ impl Serve {
             SourceLocation::File(_) | SourceLocation::Kubernetes(_) => StatusPlace::Nowhere,
         };
         let reasons = match (self.reasons, self.reasons_grace) {
-            (ReasonsArg::First, Duration::ZERO) => Reasons::First,
-            (ReasonsArg::First, grace) => Reasons::Within(grace.min(self.max_deadline)),
-            (ReasonsArg::All, Duration::ZERO) => Reasons::All,
-            (ReasonsArg::All, _) => {
+            (Reasons::First, Duration::ZERO) => Reasons::First,
+            (Reasons::First, grace) => Reasons::Within(grace.min(self.max_deadline)),
+            (Reasons::All, Duration::ZERO) => Reasons::All,
+            _ => {
                 return Err("--reasons all waits for every hook: give --reasons-grace with --reasons first".to_owned());
             }
         };
         if self.audit_hook_messages.is_some() && self.audit_log == AuditLog::None {
             tracing::warn!("--audit-hook-messages has no effect without an audit log: give --audit-log PATH as well");
         }
+        let tls = self.tls_cert.zip(self.tls_key).map(|(cert, key)| ServerFiles {
+            cert,
+            key,
+            client_ca: self.client_ca,
+            client_names: self.client_name,
+            certificate_optional: false,
+            oldest: self.tls_min,
+        });
         Ok(Settings {
             listen: self.listen,
-            tls: self.tls.files(),
+            tls,
             plaintext: self.plaintext,
             uds: self.uds,
             reuse_port: self.reuse_port,
@@ -315,9 +376,9 @@ impl Serve {
             max_deadline: self.max_deadline,
             namespaces_from: self.namespaces_from,
             registration: self.registration,
-            resolve_services: self.resolve_services == ResolveArg::Endpoints,
+            resolve_services: self.resolve_services,
             initializers_namespace: self.initializers_namespace,
-            replica: self.replica.unwrap_or_else(Replica::host),
+            replica,
             status_place,
             audit_log: self.audit_log,
             audit_hook_messages: self.audit_hook_messages.unwrap_or(true),
@@ -325,21 +386,19 @@ impl Serve {
             last_good: self.last_good,
             reasons,
             patch_annotations: self.audit_patches,
-            speculation: Speculation {
-                dispatch: match self.dispatch {
-                    DispatchArg::Speculative => Dispatch::Speculative,
-                    DispatchArg::Serial => Dispatch::Serial,
-                },
-                most_chance: self.dispatch_chance,
-            },
+            speculation: Speculation { dispatch: self.dispatch, most_chance: self.dispatch_chance },
             on_hazard: self.hazards.into(),
-            on_invalid: match self.on_invalid {
-                OnInvalidArg::Refuse => OnInvalid::Refuse,
-                OnInvalidArg::Skip => OnInvalid::Skip,
-            },
+            on_invalid: self.on_invalid,
             ..Settings::of(source)
         })
     }
+}
+
+/// Serves until a stop signal.
+fn serve(settings: Settings) -> Result<StopSignals, Box<dyn Error>> {
+    let signals = Signals::listen()?;
+    let running = Sidecar::start(settings)?;
+    Ok(signals.run_until_stopped(running, announce)?)
 }
 
 /// Prints the listening addresses on stdout, in a form a program can read.
@@ -366,138 +425,6 @@ fn announce(running: &Running) {
     if let Err(error) = thread::Builder::new().name("announce".to_owned()).spawn(write) {
         tracing::warn!(%error, "cannot print the addresses to stdout");
     }
-}
-
-/// Adoption, as `serve` is asked for it.
-#[derive(Debug, Args)]
-struct AdoptionArgs {
-    /// kubernetes: call these webhooks in the apiserver's place: "all", "named" (by `gatepost adopt`), or a label selector
-    ///
-    /// A webhook is taken over by the match condition gatepost.dev/served, which Gatepost applies once every replica calls
-    /// it, and given back by removing that condition. `gatepost adopt --plan` says what can be taken, and why not the
-    /// rest. Register Gatepost first. The user needs the rights of deploy/kubernetes/adopt.yaml.
-    #[arg(long, value_name = "SELECTOR", value_parser = AdoptionScope::parse)]
-    adopt: Option<AdoptionScope>,
-
-    /// kubernetes: the namespace of the leases by which replicas agree on what is taken over
-    #[arg(long, value_name = "NAMESPACE", default_value = ADOPT_NAMESPACE, requires = "adopt")]
-    adopt_namespace: String,
-
-    /// kubernetes: keep Gatepost's registration up to date: what it sends is what the configuration and the webhooks want
-    /// that are to be taken over
-    ///
-    /// Writes the webhooks of the registration that is there, as `gatepost register --config` would print them; they lead
-    /// where they led. Requests that are sent and not wanted any more are left out a minute later. Without this flag, a
-    /// webhook that the registration does not cover is left to the apiserver.
-    #[arg(long, requires = "adopt")]
-    adopt_registration: bool,
-}
-
-impl AdoptionArgs {
-    /// Makes the source one that takes webhooks over, where that is asked for.
-    ///
-    /// # Errors
-    /// A source that has no webhooks to take over, and what to say instead.
-    fn put_into(
-        self,
-        source: &mut SourceLocation,
-        replica: Option<&str>,
-        registration: Option<&str>,
-    ) -> Result<(), &'static str> {
-        let Some(wanted) = self.adopt else { return Ok(()) };
-        match source {
-            SourceLocation::Kubernetes(place) if !place.objects.webhooks => {
-                place.adopt = Some(Adopt {
-                    wanted,
-                    namespace: self.adopt_namespace,
-                    replica: replica.map_or_else(Replica::host, str::to_owned),
-                    registration: registration.map(str::to_owned),
-                    upkeep: self.adopt_registration.then_some(Upkeep(register::upkeep::webhooks)),
-                });
-                Ok(())
-            }
-            SourceLocation::Kubernetes(_) => {
-                Err("--adopt calls some webhooks of the cluster, and --kube-objects webhooks all: say one")
-            }
-            SourceLocation::File(_) | SourceLocation::Etcd(_) => {
-                Err("--adopt belongs to --source kubernetes; say that, or leave --adopt out")
-            }
-        }
-    }
-}
-
-/// TLS, as `serve` is asked for it.
-#[derive(Debug, Args)]
-struct TlsArgs {
-    /// The server certificate and its intermediates (PEM)
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    tls_cert: Option<PathBuf>,
-
-    /// Its private key (PEM)
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
-
-    /// Accept only clients with a certificate of these authorities (PEM)
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    client_ca: Option<PathBuf>,
-
-    /// Accept only clients with this common name, or DNS or URI alternative name; repeat for more
-    #[arg(long, value_name = "NAME", requires = "client_ca")]
-    client_name: Vec<String>,
-
-    /// The oldest TLS version that is accepted
-    #[arg(long, value_enum, value_name = "VERSION", default_value = "1.3")]
-    tls_min: TlsMin,
-}
-
-/// TLS versions.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum TlsMin {
-    #[value(name = "1.2")]
-    Tls12,
-    #[value(name = "1.3")]
-    Tls13,
-}
-
-impl TlsArgs {
-    /// The files; `None` where callers are served in plaintext.
-    fn files(self) -> Option<ServerFiles> {
-        let (cert, key) = self.tls_cert.zip(self.tls_key)?;
-        let oldest = match self.tls_min {
-            TlsMin::Tls12 => Oldest::Tls12,
-            TlsMin::Tls13 => Oldest::Tls13,
-        };
-        let (client_ca, client_names) = (self.client_ca, self.client_name);
-        Some(ServerFiles { cert, key, client_ca, client_names, certificate_optional: false, oldest })
-    }
-}
-
-/// Resolution of hooks that are named by a Service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum ResolveArg {
-    Dns,
-    Endpoints,
-}
-
-/// Treatment of documents that cannot be served, at the start.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum OnInvalidArg {
-    Refuse,
-    Skip,
-}
-
-/// Calling mode of mutating hooks.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum DispatchArg {
-    Speculative,
-    Serial,
-}
-
-/// Reasons of a rejection.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum ReasonsArg {
-    First,
-    All,
 }
 
 /// A deadline.
@@ -582,7 +509,7 @@ mod tests {
     use crate::app::DrainResult;
 
     #[test]
-    fn only_a_shutdown_that_cut_nothing_ends_well() {
+    fn serve_exits_with_0_only_if_no_review_was_cut() {
         let after = |cut| CommandExit::from(StopSignals::Once(DrainResult { cut }));
         assert_eq!(
             (after(Some(0)), after(Some(1)), after(None)),
@@ -592,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_read_and_shown() {
+    fn sizes_are_read_and_shown_with_units() {
         for (text, bytes) in [("1", 1), ("512KiB", 512 << 10), ("8MiB", 8 << 20), ("2 GiB", 2 << 30), ("7B", 7)] {
             assert_eq!(text.parse(), Ok(Size(bytes)));
         }

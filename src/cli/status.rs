@@ -2,19 +2,15 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    io::Write as _,
     time::Duration,
 };
 
 use super::{
-    CommandExit,
     adopt::{self, ADOPT_NAMESPACE},
-    complain, duration, misused,
-    plural::counted,
+    command::{CommandExit, complain, counted, duration, misused, print},
     replicas::{self, ReplicaArgs},
 };
 use crate::{
-    cli::plural::counted,
     model::Revision,
     replicas::{HookReport, HookStanding, InitializerReport, ReplicaReport, ReplicasSeen, wait},
     schema::status::{BypassInForce, CallFailures, CallsInVain, OpenGlass, ReplicaFaultKind},
@@ -91,30 +87,29 @@ impl Status {
             Ok(seen) => seen,
             Err(why) => {
                 let webhooks = cluster.and_then(|access| adopt::standing(&access, self.adopt_namespace));
-                drop(write!(std::io::stdout(), "{}", webhooks.unwrap_or_default().trim_start()));
+                print(webhooks.unwrap_or_default().trim_start());
                 return complain(&why);
             }
         };
         let text = if self.json { json(&seen) } else { Ok(table(&seen)) };
         match text {
-            // A closed stdout is no reason to complain.
             Ok(text) => {
                 let webhooks = cluster.filter(|_| !self.json);
                 let webhooks = webhooks.and_then(|access| adopt::standing(&access, self.adopt_namespace));
-                drop(write!(std::io::stdout(), "{text}{}", webhooks.unwrap_or_default()));
+                print(text + &webhooks.unwrap_or_default());
             }
             Err(error) => return complain(&error),
         }
         let is_faulty = seen.reports.iter().any(|report| !report.faults.is_empty());
-        let mut ending = if is_faulty { CommandExit::Faulty } else { CommandExit::Good };
+        let mut exit = if is_faulty { CommandExit::Faulty } else { CommandExit::Good };
         for silent in &seen.silent {
-            ending = complain(&format_args!("no answer from {}: {}", silent.place, silent.why));
+            exit = complain(&format_args!("no answer from {}: {}", silent.place, silent.why));
         }
         if seen.reports.len() < expect && seen.silent.is_empty() {
             let alive = counted(seen.reports.len(), "replica");
-            ending = complain(&format_args!("{alive} alive; expected: {expect}"));
+            exit = complain(&format_args!("{alive} alive; expected: {expect}"));
         }
-        ending
+        exit
     }
 }
 
@@ -122,23 +117,23 @@ fn json(seen: &ReplicasSeen) -> Result<String, serde_json::Error> {
     Ok(serde_json::to_string_pretty(&seen.reports)? + "\n")
 }
 
-const HEAD: [&str; 7] = ["REPLICA", "GENERATION", "REVISION", "OBSERVED", "AGE", "STATE", "HOOKS"];
+const COLUMNS: [&str; 7] = ["REPLICA", "GENERATION", "REVISION", "OBSERVED", "AGE", "STATE", "HOOKS"];
 
 /// Documents that are held back, a line each.
-const MOST_HELD: usize = 20;
+const MAX_HELD_LINES: usize = 20;
 
 /// Lines about what is urgent, then a line for each replica, then what else asks for attention.
 fn table(seen: &ReplicasSeen) -> String {
     let mut text = String::new();
-    for line in lines(&seen.reports) {
+    for line in urgent(&seen.reports) {
         text += &line;
         text.push('\n');
     }
     if !text.is_empty() {
         text.push('\n');
     }
-    let rows: Vec<_> = std::iter::once(HEAD.map(str::to_owned)).chain(seen.reports.iter().map(row)).collect();
-    let mut widths = [0; HEAD.len()];
+    let rows: Vec<_> = std::iter::once(COLUMNS.map(str::to_owned)).chain(seen.reports.iter().map(row)).collect();
+    let mut widths = [0; COLUMNS.len()];
     for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = cell.chars().count().max(*width);
@@ -157,7 +152,7 @@ fn table(seen: &ReplicasSeen) -> String {
     text
 }
 
-fn row(report: &ReplicaReport) -> [String; HEAD.len()] {
+fn row(report: &ReplicaReport) -> [String; COLUMNS.len()] {
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     [
         report.replica.clone(),
@@ -237,7 +232,7 @@ fn attention(report: &ReplicaReport) -> Vec<String> {
             counted(rejected.count, "problem"),
             rejected.since
         ));
-        lines.extend(rejected.held.iter().take(MOST_HELD).map(|held| {
+        lines.extend(rejected.held.iter().take(MAX_HELD_LINES).map(|held| {
             let means = if held.keeps { "its last good state is in force" } else { "nothing of it is in force" };
             format!("  {} since {}, {means}: {}", held.document, held.since, held.why)
         }));
@@ -266,16 +261,16 @@ fn attended(one: &InitializerReport) -> String {
 
 /// Cost of asking a mutating hook ahead of its turn.
 fn in_vain(hook: &HookReport, CallsInVain { in_vain, calls, seconds }: &CallsInVain) -> String {
-    let over = humantime::format_duration(std::time::Duration::from_secs(*seconds));
+    let over = humantime::format_duration(Duration::from_secs(*seconds));
     let share = share(*in_vain, *calls);
     let name = &hook.name;
     format!("{in_vain} of {calls} calls of {name}{share} in the last {over} were ahead of its turn and in vain")
 }
 
 /// Replicas that are named in one line.
-const MOST_NAMED: usize = 5;
+const MAX_NAMED_REPLICAS: usize = 5;
 /// Lines of one rank; more of them are counted.
-const MOST_LINES: usize = 30;
+const MAX_RANK_LINES: usize = 30;
 
 /// Sort of a line, the most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -289,11 +284,11 @@ enum Rank {
 }
 
 /// The lines of all replicas, each with those that it is true of.
-fn lines(reports: &[ReplicaReport]) -> Vec<String> {
+fn urgent(reports: &[ReplicaReport]) -> Vec<String> {
     let mut ranks = BTreeMap::<Rank, Vec<String>>::new();
     let mut replicas = HashMap::<String, Vec<&str>>::new();
     for report in reports {
-        for (rank, text) in of(report) {
+        for (rank, text) in facts(report) {
             let of_it = replicas.entry(text.clone()).or_default();
             if of_it.is_empty() {
                 ranks.entry(rank).or_default().push(text);
@@ -303,24 +298,24 @@ fn lines(reports: &[ReplicaReport]) -> Vec<String> {
     }
     let mut output = Vec::new();
     for lines in ranks.into_values() {
-        let with_replicas = lines.iter().take(MOST_LINES).map(|text| format!("{}: {text}", named(&replicas[text])));
+        let with_replicas = lines.iter().take(MAX_RANK_LINES).map(|text| format!("{}: {text}", named(&replicas[text])));
         output.extend(with_replicas);
-        let more = lines.len().saturating_sub(MOST_LINES);
+        let more = lines.len().saturating_sub(MAX_RANK_LINES);
         output.extend((more > 0).then(|| format!("… and {more} more of these; see --json")));
     }
     output
 }
 
 fn named(replicas: &[&str]) -> String {
-    match replicas.len().checked_sub(MOST_NAMED).filter(|more| *more > 0) {
-        Some(more) => format!("{} and {more} more", replicas.get(..MOST_NAMED).unwrap_or_default().join(", ")),
+    match replicas.len().checked_sub(MAX_NAMED_REPLICAS).filter(|more| *more > 0) {
+        Some(more) => format!("{} and {more} more", replicas.get(..MAX_NAMED_REPLICAS).unwrap_or_default().join(", ")),
         None => replicas.join(", "),
     }
 }
 
-fn of(report: &ReplicaReport) -> Vec<(Rank, String)> {
+fn facts(report: &ReplicaReport) -> Vec<(Rank, String)> {
     let mut lines: Vec<_> = report.faults.iter().map(|fault| (Rank::Fault(fault.kind), fault.to_string())).collect();
-    lines.extend(report.break_glass.iter().map(|glass| (Rank::BreakGlass, open(glass))));
+    lines.extend(report.break_glass.iter().map(|glass| (Rank::BreakGlass, open_glass(glass))));
     if let Some(failure) = &report.read_failure {
         let what = format!("cannot read the configuration since {}: {}", failure.since, failure.what);
         lines.push((Rank::Reads, what));
@@ -329,7 +324,7 @@ fn of(report: &ReplicaReport) -> Vec<(Rank, String)> {
         lines.extend(hook.failures.iter().map(|failures| (Rank::Failing, failing(hook, failures))));
         lines.extend(unproven(hook).map(|text| (Rank::Unproven, text)));
     }
-    lines.extend(report.bypasses.iter().map(|bypass| (Rank::Bypass, rule(bypass))));
+    lines.extend(report.bypasses.iter().map(|bypass| (Rank::Bypass, bypass_rule(bypass))));
     if report.bypasses_left_out > 0 {
         let more = format!("{} more bypass rules are in force; see /configz", report.bypasses_left_out);
         lines.push((Rank::Bypass, more));
@@ -337,7 +332,7 @@ fn of(report: &ReplicaReport) -> Vec<(Rank, String)> {
     lines
 }
 
-fn open(glass: &OpenGlass) -> String {
+fn open_glass(glass: &OpenGlass) -> String {
     let what = match &glass.hooks {
         None => "no hook is asked".to_owned(),
         Some(hooks) => format!("not asked: {}", hooks.join(", ")),
@@ -348,7 +343,7 @@ fn open(glass: &OpenGlass) -> String {
 
 fn failing(hook: &HookReport, failures: &CallFailures) -> String {
     let CallFailures { failed, calls, seconds, kind, last, succeeded_since, last_success } = failures;
-    let over = humantime::format_duration(std::time::Duration::from_secs(*seconds));
+    let over = humantime::format_duration(Duration::from_secs(*seconds));
     let share = share(*failed, *calls);
     let kind = kind.as_deref().unwrap_or("unknown");
     let last = last.as_ref().map(|last| format!("; last at {last}: {kind}")).unwrap_or_default();
@@ -387,7 +382,7 @@ fn unproven(hook: &HookReport) -> Option<String> {
     })
 }
 
-fn rule(bypass: &BypassInForce) -> String {
+fn bypass_rule(bypass: &BypassInForce) -> String {
     let BypassInForce { name, effect, scope, reason, .. } = bypass;
     let hooks = bypass.hooks.as_ref().map_or_else(|| "all hooks".to_owned(), |hooks| hooks.join(", "));
     format!("BYPASS {name}: {effect} of {hooks} for {scope}, as long as the rule is configured; {reason}")
@@ -430,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_a_replica_and_a_line_for_what_asks_for_attention() {
+    fn status_prints_a_line_for_each_replica_and_its_attention_lines() {
         let now = Instant::now();
         let fresh = ReplicaReport::of(&Current::new(now), &Replica::new("b"), (now, SystemTime::UNIX_EPOCH), 1);
         let hooks = vec![
@@ -464,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_come_first_and_initializers_are_printed_with_their_instances_and_objects() {
+    fn status_prints_faults_first_and_initializers_last() {
         let one = |name: &str, policy: &str, since: Option<&str>| InitializerReport {
             name: name.to_owned(),
             failure_policy: policy.to_owned(),
@@ -492,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matters_most_comes_first_and_is_said_once_of_all_replicas() {
+    fn status_prints_urgent_facts_once_for_all_replicas() {
         let failures = CallFailures {
             failed: 12,
             calls: 40,

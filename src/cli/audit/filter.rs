@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::record::{Asked, Record};
+use super::record::{HookCall, Record};
 use crate::model::builtin;
 
 /// Filter of reviews. An empty part matches all.
@@ -43,10 +43,10 @@ impl Filter {
         let any = !(self.denied || self.failed || self.allowed);
         match &self.hook {
             None => {
-                let failed = || record.is_failed() || record.asked().any(Asked::is_failed);
+                let failed = || record.is_failed() || record.calls().any(HookCall::is_failed);
                 any || self.denied && !record.allowed || self.allowed && record.allowed || self.failed && failed()
             }
-            Some(name) => record.asked().filter(|asked| asked.hook == **name).any(|asked| {
+            Some(name) => record.calls().filter(|asked| asked.hook == **name).any(|asked| {
                 any || self.denied && asked.is_denied()
                     || self.allowed && asked.is_allowed()
                     || self.failed && asked.is_failed()
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kind_or_a_short_name_hints_at_its_resource() {
+    fn audit_filter_suggests_the_resource_of_a_kind() {
         let hint = |text: &str| ResourceName::parse(text).unwrap().hint();
         for (typed, meant) in [
             ("pod", "pods"),
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn each_word_leaves_out_the_others() {
+    fn audit_filter_matches_each_field() {
         let of_hook = |hook: &str| Filter { hook: Some(hook.to_owned()), ..Filter::default() };
         let name = |name: &str| Filter { name: Some(ObjectName::parse(name).expect("a name")), ..Filter::default() };
         let resource =
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_mean_nothing_are_refused() {
+    fn audit_filter_refuses_invalid_values() {
         for wrong in ["", "/", "shop/", "/web", "a/b/c"] {
             assert!(ObjectName::parse(wrong).is_err(), "{wrong:?}");
         }

@@ -46,18 +46,18 @@ pub(super) struct Record<'a> {
     #[serde(default)]
     took_us: u64,
     #[serde(borrow, default)]
-    pub(super) bypass: Vec<Opened<'a>>,
+    pub(super) bypass: Vec<BypassApplied<'a>>,
     #[serde(borrow, default)]
-    pub(super) break_glass: Vec<Opened<'a>>,
+    pub(super) break_glass: Vec<BypassApplied<'a>>,
     #[serde(borrow, default)]
-    pub(super) hooks: Vec<Asked<'a>>,
+    pub(super) hooks: Vec<HookCall<'a>>,
     #[serde(borrow, default)]
-    pub(super) initializers: Vec<Asked<'a>>,
+    pub(super) initializers: Vec<HookCall<'a>>,
 }
 
 /// A bypass rule that applied, or break-glass that was open.
 #[derive(Debug, Deserialize)]
-pub(super) struct Opened<'a> {
+pub(super) struct BypassApplied<'a> {
     #[serde(borrow)]
     pub(super) name: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -66,7 +66,7 @@ pub(super) struct Opened<'a> {
 
 /// One hook that was selected, or one turn of an initializer.
 #[derive(Debug, Deserialize)]
-pub(super) struct Asked<'a> {
+pub(super) struct HookCall<'a> {
     #[serde(borrow, alias = "initializer")]
     pub(super) hook: Cow<'a, str>,
     #[serde(borrow)]
@@ -107,16 +107,16 @@ impl<'a> Record<'a> {
 
     /// Was it rejected without a hook's no: by a call that failed, or by Gatepost itself?
     pub(super) fn is_failed(&self) -> bool {
-        !self.allowed && !self.asked().any(Asked::is_denied)
+        !self.allowed && !self.calls().any(HookCall::is_denied)
     }
 
     /// The hooks that were selected, and the turns of initializers.
-    pub(super) fn asked(&self) -> impl Iterator<Item = &Asked<'a>> {
+    pub(super) fn calls(&self) -> impl Iterator<Item = &HookCall<'a>> {
         self.initializers.iter().chain(&self.hooks)
     }
 }
 
-impl Asked<'_> {
+impl HookCall<'_> {
     /// Has it said no?
     pub(super) fn is_denied(&self) -> bool {
         matches!(&*self.outcome, "denied" | "rejected")
@@ -200,7 +200,7 @@ fn part(out: &mut String, before: &str, text: &str) -> fmt::Result {
 }
 
 /// `quota.example.com: failed open after 250ms, timeout: no answer within 250ms`.
-fn hook(asked: &Asked<'_>) -> String {
+fn hook(asked: &HookCall<'_>) -> String {
     let outcome = asked.outcome.replace('_', " ");
     let mut text = format!("{}: {} after {}", clean(&asked.hook), clean(&outcome), took(asked.took()));
     for (before, more) in [(", ", &asked.failure), (": ", &asked.error)] {
@@ -213,7 +213,7 @@ fn hook(asked: &Asked<'_>) -> String {
 }
 
 /// Counts of the others' outcomes.
-fn others(hooks: &[Asked<'_>]) -> Option<String> {
+fn others(hooks: &[HookCall<'_>]) -> Option<String> {
     let count = |outcome: &str| hooks.iter().filter(|asked| asked.outcome == outcome).count();
     let counts = ["allowed", "cancelled"].map(|outcome| (count(outcome), outcome));
     let nonzero: Vec<_> =
@@ -246,13 +246,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_about_a_webhook_that_was_taken_over_is_no_rubbish() {
+    fn audit_record_of_an_adoption_is_recognised() {
         let line = br#"{"adoption":"taken","reason":null,"replica":"r","time_us":1,"webhook":"validating/c/w.x.y"}"#;
         assert!(Record::parse(line).is_none() && is_adoption(line));
     }
 
     #[test]
-    fn lines_of_other_versions_are_read_and_rubbish_is_not() {
+    fn audit_records_of_other_versions_are_read() {
         let old = br#"{"time_us":1,"uid":"u","allowed":true}"#;
         let new = br#"{"time":"x","time_us":2,"uid":"\u001bu","allowed":false,"yet":{"to":["come"]},"hooks":[]}"#;
         assert_eq!(Record::parse(old).map(|record| record.time()), Some(1));
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_paragraph_says_what_happened_and_why() {
+    fn audit_paragraph_shows_verdict_and_reasons() {
         let line = r#"{"time_us":1767225600812345,"uid":"705a","audit_id":"9b\u001b1","operation":"CREATE","group":"apps","resource":"deployments",
             "subresource":"scale","namespace":"shop","name":"web","user":"ann","dry_run":true,"generation":3,
             "revision":"sha256:9f86","allowed":false,"code":403,"reason":"Forbidden","message":"no \u001b[31m latest",
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn repeats_are_counted_and_a_refusing_initializer_is_named() {
+    fn audit_paragraph_counts_repeats_and_names_initializers() {
         let line = br#"{"time_us":1767225600000000,"uid":"u","operation":"CREATE","resource":"pods","namespace":"shop",
             "user":"ann","allowed":false,"code":403,"reason":"Forbidden","message":"initializer \"a.x\" refused the object",
             "took_us":12,"initializers":[{"initializer":"b.x","outcome":"changed","took_us":3},

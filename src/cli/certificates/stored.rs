@@ -8,6 +8,10 @@
 //! | `next-since` | when every registration was seen to trust that authority |
 //! | `former-ca.crt` | authorities of pairs that some replica may still serve |
 //! | `ca.crt` | all authorities: what a registration's `caBundle` has |
+//!
+//! An authority signs one certificate, and its key is dropped: what is stored or stolen later can sign nothing, and a
+//! renewal has an authority of its own. Nothing is served before every registration has trusted its authority for a
+//! while, and no authority goes while a replica may serve what it has signed.
 
 use std::{
     collections::BTreeMap,
@@ -24,7 +28,7 @@ use rcgen::{
 use crate::tls::{expiry, server_config};
 
 /// The most authorities that are kept for pairs served before.
-const MOST_FORMER: usize = 4;
+const MAX_FORMER: usize = 4;
 
 /// Names and contents; `None` is a file that is to go.
 pub(super) type Files = BTreeMap<&'static str, Option<String>>;
@@ -175,7 +179,7 @@ impl Stored {
                 former.push(authority);
             }
         }
-        let most = former.len().saturating_sub(MOST_FORMER);
+        let most = former.len().saturating_sub(MAX_FORMER);
         Self { current: Some(Since { since: Some(now), ..next }), next: None, former: former.split_off(most) }
     }
 
@@ -228,14 +232,14 @@ pub(super) fn issue(names: &[String], lifetime: Duration, now: SystemTime) -> Re
 }
 
 /// Settling times after which every replica has a new pair: the kubelet looks once a minute.
-const MOUNTED_AFTER: u32 = 4;
+const MOUNT_SETTLES: u32 = 4;
 /// The part of its life, as a divisor, that a pair has left when it is replaced although nobody is known to trust the
 /// next one: expired, it fails for certain. More of a short life, so that the next one is mounted in time.
-const AT_LAST: u32 = 10;
+const LAST_RESORT_DIVISOR: u32 = 10;
 
 /// Shortest life of a certificate with this settling time: in its last third the next one settles and is mounted.
-pub(super) fn shortest(settle: Duration) -> Duration {
-    settle.saturating_mul(3 * (1 + MOUNTED_AFTER))
+pub(super) fn shortest_lifetime(settle: Duration) -> Duration {
+    settle.saturating_mul(3 * (1 + MOUNT_SETTLES))
 }
 
 /// Certificate as it should be.
@@ -290,7 +294,7 @@ pub(super) fn step(stored: &Stored, wanted: &Wanted, seen: Seen, now: SystemTime
         return Step::Prepare;
     }
     if !stored.former.is_empty() {
-        let mounted = wanted.settle * MOUNTED_AFTER;
+        let mounted = wanted.settle * MOUNT_SETTLES;
         let served = current.since.and_then(|since| now.duration_since(since).ok());
         let all_ended = stored.former_at(now).is_empty();
         if all_ended || seen.alone && served.is_none_or(|served| served >= mounted) {
@@ -307,7 +311,7 @@ fn promotion(current: Option<&Since>, next: &Since, wanted: &Wanted, seen: Seen,
         (end.duration_since(begin).unwrap_or_default(), end.duration_since(now).unwrap_or_default())
     });
     // In a tenth of a short life no replica would have the next one before this one ends.
-    let may_wait = left > (life / AT_LAST).max(shortest(wanted.settle) / 3);
+    let may_wait = left > (life / LAST_RESORT_DIVISOR).max(shortest_lifetime(wanted.settle) / 3);
     if seen.unregistered && may_wait {
         return Step::Hold;
     }
@@ -337,10 +341,7 @@ fn until_due(current: &Since, names: &[String], now: SystemTime) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::tls::{expiry, server_config};
 
     const HOUR: Duration = Duration::from_secs(3600);
 
@@ -364,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_at_every_step_of_a_renewal() {
+    fn stored_certificates_are_read_back_at_every_step() {
         let mut files = BTreeMap::new();
         let (first, second) = (pair(), pair());
         let issued = Stored::default().issued(first.clone(), now());
@@ -385,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_is_made_anew_and_what_is_foreign_is_left_alone() {
+    fn stored_certificates_of_others_are_refused() {
         let mut files = BTreeMap::new();
         let stored = Stored::default().issued(pair(), now());
         let _ = again(&stored, &mut files);
@@ -399,47 +400,41 @@ mod tests {
     }
 
     #[test]
-    fn former_authorities_are_few_and_none_has_ended() {
+    fn former_authorities_are_bounded_and_valid() {
         let mut stored = Stored::default().issued(pair(), now());
-        for _ in 0..MOST_FORMER + 2 {
+        for _ in 0..MAX_FORMER + 2 {
             stored = stored.prepared(pair()).promoted(now());
         }
-        assert_eq!(stored.former.len(), MOST_FORMER);
+        assert_eq!(stored.former.len(), MAX_FORMER);
         assert_eq!(stored.former_at(now() + HOUR * 2), Vec::<String>::new());
         assert_eq!(again(&stored, &mut BTreeMap::new()), stored);
     }
 
     #[test]
-    fn a_pair_shows_nothing_of_its_key() {
+    fn debug_output_of_a_pair_hides_its_key() {
         let pair = pair();
         assert_eq!(format!("{pair:?}"), "Pair { .. }");
     }
 
     #[test]
-    fn a_new_pair_is_for_its_names_and_its_time() {
-        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+    fn issued_certificate_has_its_names_and_lifetime() {
+        let now = now();
         let names = ["gatepost.gatepost.svc".to_owned(), "192.0.2.7".to_owned()];
-        let hour = Duration::from_secs(3600);
-        let pair = issue(&names, hour * 24, now).unwrap();
+        let pair = issue(&names, HOUR * 24, now).unwrap();
         assert_eq!(expiry::dns_names(pair.certificate.as_bytes()), [names[0].clone()]);
         for pem in [&pair.certificate, &pair.authority] {
-            assert_eq!(expiry::validity(pem.as_bytes()), Some((now - SKEW, now + hour * 24)));
+            assert_eq!(expiry::validity(pem.as_bytes()), Some((now - SKEW, now + HOUR * 24)));
         }
         server_config(pair.certificate.as_bytes(), pair.key.as_bytes(), None).unwrap();
-        let other = issue(&names, hour, now + Duration::from_nanos(1)).unwrap();
+        let other = issue(&names, HOUR, now + Duration::from_nanos(1)).unwrap();
         assert_ne!(pair.authority, other.authority);
         assert!(server_config(pair.certificate.as_bytes(), other.key.as_bytes(), None).is_err());
-        assert!(issue(&["not a name\u{e9}".to_owned()], hour, now).is_err());
+        assert!(issue(&["not a name\u{e9}".to_owned()], HOUR, now).is_err());
     }
 
-    const HOUR: Duration = Duration::from_secs(3600);
     const SETTLE: Duration = Duration::from_secs(30);
     const UNSEEN: Seen = Seen { alone: false, distrusted: false, unregistered: false };
     const ALONE: Seen = Seen { alone: true, ..UNSEEN };
-
-    fn start() -> SystemTime {
-        SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000)
-    }
 
     fn names() -> Vec<String> {
         vec!["a.b.svc".to_owned(), "192.0.2.1".to_owned()]
@@ -449,17 +444,18 @@ mod tests {
         Wanted { names: names(), settle: SETTLE, renew: false }
     }
 
-    fn new(now: SystemTime) -> super::super::stored::Pair {
+    fn new(now: SystemTime) -> Pair {
         issue(&names(), HOUR * 30, now).unwrap()
     }
 
     #[test]
-    fn a_renewal_makes_its_authority_known_first_and_forgets_the_old_one_last() {
-        let (wanted, mut now) = (wanted(), start());
+    fn renewal_adds_its_authority_first_and_drops_the_old_one_last() {
+        let (wanted, start) = (wanted(), now());
+        let mut now = start;
         assert_eq!(step(&Stored::default(), &wanted, UNSEEN, now), Step::Issue);
         let mut stored = Stored::default().issued(new(now), now);
         let Step::Rest(left) = step(&stored, &wanted, UNSEEN, now) else { panic!("due at once") };
-        assert!(left > HOUR * 19 && left <= HOUR * 20, "two thirds of thirty hours: {left:?}");
+        assert!(left > HOUR * 19 && left <= HOUR * 20, "two thirds of thirty HOURs: {left:?}");
 
         now += left;
         assert_eq!(step(&stored, &wanted, ALONE, now), Step::Prepare);
@@ -472,19 +468,19 @@ mod tests {
         assert_eq!(step(&stored, &wanted, ALONE, now), Step::Promote);
         stored = stored.promoted(now);
         assert!(matches!(step(&stored, &wanted, ALONE, now), Step::Rest(_)), "a replica may not have it yet");
-        now += SETTLE * MOUNTED_AFTER;
+        now += SETTLE * MOUNT_SETTLES;
         assert!(matches!(step(&stored, &wanted, UNSEEN, now), Step::Rest(_)), "a replica serves the old one");
         assert_eq!(step(&stored, &wanted, ALONE, now), Step::Retire);
         assert!(matches!(step(&stored.retired(), &wanted, ALONE, now), Step::Rest(_)));
         // Where that cannot be seen, the former certificate is retired once it has expired.
-        assert!(matches!(step(&stored, &wanted, UNSEEN, start() + HOUR * 29), Step::Rest(_) | Step::Prepare));
-        let late = Stored { former: stored.former.clone(), ..Stored::default().issued(new(start() + HOUR * 40), now) };
-        assert_eq!(step(&late, &wanted, UNSEEN, start() + HOUR * 41), Step::Retire);
+        assert!(matches!(step(&stored, &wanted, UNSEEN, start + HOUR * 29), Step::Rest(_) | Step::Prepare));
+        let late = Stored { former: stored.former.clone(), ..Stored::default().issued(new(start + HOUR * 40), now) };
+        assert_eq!(step(&late, &wanted, UNSEEN, start + HOUR * 41), Step::Retire);
     }
 
     #[test]
-    fn a_pair_is_renewed_at_once_where_it_is_wanted_or_lacks_a_name() {
-        let (now, stored) = (start(), Stored::default().issued(new(start()), start()));
+    fn renewal_starts_at_once_on_request_or_for_a_missing_name() {
+        let (now, stored) = (now(), Stored::default().issued(new(now()), now()));
         assert_eq!(step(&stored, &Wanted { renew: true, ..wanted() }, UNSEEN, now), Step::Prepare);
         let more = Wanted { names: vec!["other.b.svc".to_owned()], ..wanted() };
         assert_eq!(step(&stored, &more, UNSEEN, now), Step::Prepare);
@@ -494,8 +490,8 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_served_that_nobody_is_known_to_trust() {
-        let (now, wanted) = (start(), wanted());
+    fn renewal_waits_until_the_registration_trusts_it() {
+        let (now, wanted) = (now(), wanted());
         let unregistered = Seen { unregistered: true, ..UNSEEN };
         let stored = Stored::default().issued(new(now), now);
         assert!(matches!(step(&stored, &wanted, unregistered, now), Step::Rest(_)), "nothing is registered yet");
@@ -511,8 +507,8 @@ mod tests {
     }
 
     #[test]
-    fn trust_that_was_taken_away_is_counted_anew() {
-        let (now, wanted) = (start(), wanted());
+    fn renewal_settles_anew_after_trust_was_lost() {
+        let (now, wanted) = (now(), wanted());
         let distrusted = Seen { distrusted: true, ..ALONE };
         let stored = Stored::default().issued(new(now), now).prepared(new(now)).trusted(now);
         assert_eq!(step(&stored, &wanted, distrusted, now + SETTLE), Step::Trust);
@@ -523,12 +519,12 @@ mod tests {
     }
 
     #[test]
-    fn of_a_short_life_enough_is_left_for_the_next_one_to_be_mounted() {
-        let (now, wanted) = (start(), wanted());
+    fn renewal_of_a_short_lived_certificate_leaves_time_to_mount_it() {
+        let (now, wanted) = (now(), wanted());
         let short = |now| issue(&names(), HOUR / 4, now).unwrap();
         let stored = Stored::default().issued(short(now), now).prepared(short(now)).trusted(now);
         let (_, end) = Since { pair: short(now), since: None }.pair.validity().unwrap();
-        let last = end - SETTLE * (1 + MOUNTED_AFTER);
+        let last = end - SETTLE * (1 + MOUNT_SETTLES);
         for (seen, waits) in
             [(Seen { unregistered: true, ..UNSEEN }, Step::Hold), (Seen { distrusted: true, ..UNSEEN }, Step::Trust)]
         {
@@ -538,8 +534,8 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_pair_is_followed_by_the_next_one_and_not_by_an_unknown_one() {
-        let (now, wanted) = (start(), wanted());
+    fn renewal_replaces_a_broken_pair_at_once() {
+        let (now, wanted) = (now(), wanted());
         let next = Stored::default().issued(new(now), now).prepared(new(now)).trusted(now).next;
         let broken = Stored { next, ..Stored::default() };
         for seen in [UNSEEN, Seen { unregistered: true, distrusted: true, alone: false }] {
@@ -548,15 +544,15 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_life_has_room_for_a_renewal() {
-        assert_eq!(shortest(SETTLE), Duration::from_secs(450));
-        assert_eq!(shortest(Duration::MAX), Duration::MAX);
-        let (now, wanted) = (start(), wanted());
-        let pair = issue(&names(), shortest(SETTLE), now).unwrap();
+    fn shortest_lifetime_has_room_for_a_renewal() {
+        assert_eq!(shortest_lifetime(SETTLE), Duration::from_secs(450));
+        assert_eq!(shortest_lifetime(Duration::MAX), Duration::MAX);
+        let (now, wanted) = (now(), wanted());
+        let pair = issue(&names(), shortest_lifetime(SETTLE), now).unwrap();
         let Step::Rest(due) = step(&Stored::default().issued(pair.clone(), now), &wanted, ALONE, now) else {
             panic!("due at once")
         };
         let (_, end) = Since { pair, since: None }.pair.validity().unwrap();
-        assert!(now + due + SETTLE * (1 + MOUNTED_AFTER) <= end, "{due:?}");
+        assert!(now + due + SETTLE * (1 + MOUNT_SETTLES) <= end, "{due:?}");
     }
 }

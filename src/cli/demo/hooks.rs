@@ -24,7 +24,7 @@ use crate::{
     wire::pb::{
         gatepost::v1::admission_server::{Admission, AdmissionServer},
         k8s::io::{
-            api::admission::v1::{AdmissionRequest, AdmissionResponse, AdmissionReview},
+            api::admission::v1::{AdmissionResponse, AdmissionReview},
             apimachinery::pkg::apis::meta::v1 as meta,
         },
     },

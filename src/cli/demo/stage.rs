@@ -123,10 +123,7 @@ pub(super) struct Stage {
 ///
 /// # Errors
 /// The story's, or that the sidecar did not start or drain.
-pub(super) fn perform(
-    folder: &Folder,
-    play: impl AsyncFnOnce(&Stage) -> Result<(), String>,
-) -> Result<(), String> {
+pub(super) fn perform(folder: &Folder, play: impl AsyncFnOnce(&Stage) -> Result<(), String>) -> Result<(), String> {
     let runtime =
         Builder::new_current_thread().enable_all().build().map_err(|error| format!("cannot start: {error}"))?;
     let audit_log = AuditLog::File(folder.audit_log());

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use crate::{
     adopt::stripped,
     cel::Condition,
-    cli::yaml::yaml,
+    cli::command::yaml,
     kube::is_our_own,
     snapshot::{NOT_STATIC, STATIC},
 };
@@ -18,7 +18,7 @@ const BOOKKEEPING: [&str; 6] =
     ["managedFields", "resourceVersion", "uid", "creationTimestamp", "generation", "selfLink"];
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// No file name may be longer than 255 bytes, and a temporary one is longer by a few.
-const LONGEST_NAME: usize = 200;
+const MAX_NAME_BYTES: usize = 200;
 
 /// Which webhook configurations are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,8 +104,8 @@ impl Object {
     /// The name of its file. Names too long for one are cut, and end with a digest.
     pub(super) fn file(&self) -> String {
         let (prefix, name) = (self.phase.prefix(), &self.name);
-        match name.get(..LONGEST_NAME) {
-            Some(start) if name.len() > LONGEST_NAME => {
+        match name.get(..MAX_NAME_BYTES) {
+            Some(start) if name.len() > MAX_NAME_BYTES => {
                 let digest: String = Sha256::digest(name).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
                 format!("{prefix}-{start}-{digest}.yaml")
             }
@@ -167,7 +167,7 @@ fn sorted(value: Value) -> Value {
 }
 
 /// Most names listed before the rest is only counted.
-const FEW: usize = 5;
+const MAX_LISTED_NAMES: usize = 5;
 
 /// The steps that lead from these files to Gatepost deciding alone, without a moment in which nobody decides; and what
 /// these hooks ask of the place it runs at. `kept` stays in the cluster, as it cannot be served; `sound` says whether
@@ -282,8 +282,8 @@ fn of(objects: &[Object], phase: Phase) -> impl Iterator<Item = &Object> {
 }
 
 fn few<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
-    let more = names.len().saturating_sub(FEW);
-    let first = names.take(FEW).collect::<Vec<_>>().join(", ");
+    let more = names.len().saturating_sub(MAX_LISTED_NAMES);
+    let first = names.take(MAX_LISTED_NAMES).collect::<Vec<_>>().join(", ");
     if more == 0 { first } else { format!("{first} and {more} more") }
 }
 
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_cluster_needs_is_left_out() {
+    fn import_drops_bookkeeping_fields() {
         let full = json!({"name": "x.y", "uid": "1", "resourceVersion": "2", "generation": 3, "selfLink": "/x",
             "creationTimestamp": "2026-11-21T00:00:00Z", "managedFields": [{}], "labels": {"keep": "me"},
             "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"}});
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_of_what_gatepost_calls_already_is_called_as_well() {
+    fn import_drops_the_condition_of_adopted_webhooks() {
         let mut marked = object(json!({"name": "x"}));
         let condition = json!([{"name": "gatepost.dev/served", "expression": "false"}]);
         marked["webhooks"][1]["matchConditions"] = condition;
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn other_annotations_stay() {
+    fn import_keeps_other_annotations() {
         let annotations =
             json!({"name": "x", "annotations": {LAST_APPLIED: "{}", "cert-manager.io/inject-ca-from": "n/c"}});
         let text = Object::new(Phase::Mutating, object(annotations)).unwrap().text().unwrap();
@@ -339,14 +339,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_in_the_store_is_not_static() {
+    fn import_marks_stored_objects_as_not_static() {
         let text = |name| Object::new(Phase::Validating, object(json!({"name": name}))).unwrap().text().unwrap();
         assert!(text("x.static.k8s.io").contains("gatepost.dev/static: \"false\""), "{}", text("x.static.k8s.io"));
         assert!(!text("x.k8s.io").contains("annotations"));
     }
 
     #[test]
-    fn files_are_named_after_phase_and_object() {
+    fn import_names_files_after_phase_and_object() {
         let named = |phase, name: &str| Object::new(phase, object(json!({"name": name})));
         assert_eq!(named(Phase::Validating, "a.b-c").unwrap().file(), "validating-a.b-c.yaml");
         assert_eq!(named(Phase::Mutating, "a").unwrap().file(), "mutating-a.yaml");
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registration_of_ours_is_known_by_its_label() {
+    fn import_knows_our_registration_by_its_label() {
         let labelled = |value| {
             let metadata = json!({"name": "g", "labels": {MANAGED_BY.0: value}});
             Object::new(Phase::Validating, object(metadata))
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn hooks_that_need_something_of_the_host_are_found() {
+    fn import_finds_hooks_with_services_and_namespace_selectors() {
         let object = Object::new(Phase::Validating, object(json!({"name": "x"}))).unwrap();
         assert_eq!(object.services().collect::<Vec<_>>(), [("a.example.com", "s.n.svc".to_owned())]);
         assert_eq!(object.namespace_selectors().collect::<Vec<_>>(), ["b.example.com"]);
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn the_originals_are_deleted_last_and_mutating_ones_first() {
+    fn import_advice_deletes_originals_last() {
         let objects = [object(Phase::Validating, json!([])), object(Phase::Mutating, json!([]))];
         let printed = advice(Path::new("f"), &objects, &[], true);
         assert!(
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_served_is_not_deleted() {
+    fn import_advice_keeps_originals_that_are_not_served() {
         let named = |name: &str| Object::new(Phase::Validating, json!({"metadata": {"name": name}})).unwrap();
         let printed = advice(Path::new("f"), &[named("served")], &[named("kept")], true);
         assert!(printed.contains("kubectl delete validatingwebhookconfigurations served\n"), "{printed}");
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn hooks_that_need_more_are_named() {
+    fn import_advice_names_hooks_with_needs() {
         let service = |n: usize| json!({"name": format!("h{n}.a.b"), "clientConfig": {"service": {"name": format!("s{n}"), "namespace": "n"}}, "namespaceSelector": {"matchLabels": {"a": "b"}}});
         let objects = [object(Phase::Validating, (0..7).map(service).collect())];
         let printed = advice(Path::new("f"), &objects, &[], true);

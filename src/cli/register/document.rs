@@ -2,15 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::{
-    conditions::SentAlready,
-    plan::{Plan, WebhookEntry},
-    union::rules,
-};
+use super::plan::{Plan, SentAlready, WebhookEntry, rules};
 use crate::{
     cli::{
+        command::yaml,
         service::{REGISTRATION, Service},
-        yaml::yaml,
     },
     kube::{MANAGED_BY, our_webhooks},
     model::{

@@ -5,6 +5,15 @@
 //! later one leaves it to the earlier by a matchCondition: whichever entry sends a request, Gatepost asks every hook
 //! about it. A request that cannot be left to another entry for certain is sent by both, and the hooks are named: never
 //! is it sent by none.
+//!
+//! An apiserver sends an object in the version its client used where some rule of the entry names it, and converts it
+//! to a version that a rule names where none does (`docs/reference/webhook-semantics.md` §4). So two hooks that want
+//! different versions of one resource cannot share an entry: one of them would not recognise what comes. Rules are
+//! taken apart into atoms of one group and one resource each; atoms that contradict each other go to different entries.
+//!
+//! What an entry leaves to those before it is CEL that an apiserver evaluates. `request.requestResource` is the request
+//! as its client made it, whatever the rules have made of it (§7). Only what is always there is looked at, or asked for
+//! first: an expression that fails rejects the write.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,20 +22,22 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::selectors::{common, is_within, names_left_out, without};
 use crate::{
-    model::{FailurePolicy, Hook, HookType, Operation, Scope, Selector, registration::Segment},
+    model::{FailurePolicy, Hook, HookType, Operation, Reinvocation, Scope, Selector, registration::Segment},
     snapshot::{
         Snapshot,
-        coverage::{self, Atom, atoms_of},
+        coverage::{
+            self, Atom, atoms_of,
+            selectors::{common, is_within, names_left_out, without},
+        },
     },
 };
 
 /// Most kinds of selectors that have entries of their own under one failure policy; more share what they have in
 /// common.
-const MOST_CLASSES: usize = 8;
+const MAX_CLASSES: usize = 8;
 /// Of the 64 conditions that one webhook may have.
-const MOST_CONDITIONS: usize = 60;
+const MAX_CONDITIONS: usize = 60;
 
 /// One webhook of the registration.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -97,6 +108,48 @@ pub(super) fn plan(wanted: &[Wanted], excluded: &[String]) -> Plan {
     plan
 }
 
+/// Plan for the hooks of that type in a configuration, and for its initializers, but for these namespaces.
+///
+/// # Errors
+/// Mutating hooks might change an object twice.
+pub(super) fn plan_of(snapshot: &Snapshot, hook_type: HookType, excluded: &[String]) -> Result<Plan, String> {
+    let of_type = (0..).zip(&snapshot.hooks).filter(|(_, hook)| hook.hook_type == hook_type);
+    let hooks = of_type.map(|(index, hook)| {
+        let declared = snapshot.origin(index).map_or(hook.failure_policy, |origin| origin.declared_policy);
+        (snapshot.segment(index), Wanted { hook: hook.clone(), closed: declared != FailurePolicy::Ignore })
+    });
+    let mut hooks: Vec<_> = hooks.collect();
+    // Initializers act behind the last hook.
+    let last = hooks.last().and_then(|(segment, _)| *segment);
+    hooks.extend(wanted_by_initializers(snapshot, hook_type).into_iter().map(|wanted| (last, wanted)));
+    let segments = hooks.chunk_by(|(one, _), (other, _)| one == other);
+    let mut plan = segments.map(|hooks| segment(hooks, excluded)).reduce(Plan::followed_by).unwrap_or_default();
+    // Built-in initializers find their own work done.
+    plan.twice.retain(|name| !coverage::is_of_initializers(name));
+    // A validating hook that is asked twice says the same; a mutating one may patch twice.
+    if hook_type == HookType::Mutating && !plan.twice.is_empty() {
+        let names: Vec<_> = plan.twice.iter().map(|name| &**name).collect();
+        return Err(format!(
+            "two entries would send some requests, and these hooks might change an object twice: {}; give them the same \
+             apiVersions for a resource and the same selectors",
+            names.join(", ")
+        ));
+    }
+    Ok(plan)
+}
+
+/// Plan for the hooks of one segment.
+fn segment(hooks: &[(Option<Segment>, Wanted)], excluded: &[String]) -> Plan {
+    let wanted: Vec<_> = hooks.iter().map(|(_, wanted)| wanted.clone()).collect();
+    let again = wanted.iter().any(|wanted| wanted.hook.reinvocation == Reinvocation::IfNeeded);
+    let segment = hooks.first().and_then(|(segment, _)| *segment).filter(|segment| segment.of > 1);
+    let mut plan = plan(&wanted, excluded);
+    for entry in &mut plan.entries {
+        (entry.segment, entry.again) = (segment, again);
+    }
+    plan
+}
+
 struct Class {
     namespaces: Selector,
     objects: Selector,
@@ -118,7 +171,7 @@ fn classes(hooks: &[&Arc<Hook>]) -> Vec<Class> {
             }),
         }
     }
-    if classes.len() <= MOST_CLASSES {
+    if classes.len() <= MAX_CLASSES {
         return classes;
     }
     let namespaces = common(&classes.iter().map(|class| &class.namespaces).collect::<Vec<_>>());
@@ -175,7 +228,7 @@ impl Plan {
                 for (first, second) in pairs(&earlier.atoms, &entry.atoms) {
                     let same_version = first.agrees_on_versions(second) || !first.shared_versions(second).is_empty();
                     let said = left_out.as_ref().and_then(|names| SentAlready::of(first, second, names));
-                    let said = said.filter(|said| left.len() < MOST_CONDITIONS || left.contains(said));
+                    let said = said.filter(|said| left.len() < MAX_CONDITIONS || left.contains(said));
                     if same_version && said.is_none() || first.may_be_sent_twice(second) {
                         let mean_both = wanted.iter().filter(|wanted| means_both(&wanted.hook, first, second));
                         self.twice.extend(mean_both.map(|wanted| wanted.hook.name.clone()));
@@ -296,26 +349,6 @@ impl SentAlready {
         // Both are about everything.
         if all.is_empty() { "true".into() } else { all.join(" && ") }
     }
-
-    /// As an apiserver evaluates the expression.
-    #[cfg(test)]
-    pub(super) fn holds(&self, made: &crate::model::RuleTarget<'_>) -> bool {
-        let is = |word: &str, value: &str| word == "*" || word == value;
-        let about_namespaces = made.resource.resource == "namespaces";
-        let scope = match self.scope {
-            "Namespaced" => !made.namespace.is_empty() && !about_namespaces,
-            "Cluster" => made.namespace.is_empty(),
-            _ => true,
-        };
-        is(&self.group, &made.resource.group)
-            && is(&self.resource, &made.resource.resource)
-            && is(&self.sub_resource, made.sub_resource)
-            && self.versions.as_ref().is_none_or(|all| all.iter().any(|version| **version == *made.resource.version))
-            && self.operations.contains(made.operation.as_str())
-            && scope
-            && (self.left_out.is_empty()
-                || !about_namespaces && !self.left_out.iter().any(|name| **name == *made.namespace))
-    }
 }
 
 /// Namespaces whose requests an entry with the first selectors leaves out, and one with the second sees; `None` where
@@ -416,7 +449,7 @@ pub(super) fn rules(atoms: &[Atom]) -> Vec<Value> {
 
 /// One for each resource whose new objects must be sent, as if all of its initializers were one mutating hook. Such a hook
 /// is never called: a plan only looks at its requests.
-pub(super) fn wanted(snapshot: &Snapshot, hook_type: HookType) -> Vec<Wanted> {
+fn wanted_by_initializers(snapshot: &Snapshot, hook_type: HookType) -> Vec<Wanted> {
     let needing = snapshot.initializers().iter().filter(|entry| entry.need_requests());
     let hooks = needing.filter_map(|entry| match hook_type {
         HookType::Mutating => Some(coverage::as_a_hook(entry)),
@@ -426,61 +459,4 @@ pub(super) fn wanted(snapshot: &Snapshot, hook_type: HookType) -> Vec<Wanted> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{super::plan::plan, *};
-    use crate::snapshot::{self, SourceFile};
-
-    #[test]
-    fn new_objects_of_each_resource_are_sent_once_under_the_policy_of_its_initializers() {
-        let text = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: a}\n\
-                    resourceInitializers:\n\
-                    - resource: pods\n  \
-                      initializers: [{name: a, builtIn: {labels: {a: b}}}, {name: b, failurePolicy: Fail, attach: {commonNames: [b]}}]\n\
-                    - {apiGroup: apps, resource: deployments, initializers: [{name: c, failurePolicy: Fail}, {name: a, builtIn: {labels: {a: b}}}]}\n\
-                    - {resource: configmaps, mayInitialize: {users: [ann]}, initializers: []}\n\
-                    - {resource: secrets, initializers: [{name: c, failurePolicy: Fail}]}\n\
-                    - {resource: services, initializers: []}\n";
-        let files = [SourceFile { name: "a.yaml".into(), bytes: text.into() }];
-        let snapshot = snapshot::load(&files, &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
-        let plan = plan(&wanted(&snapshot, HookType::Mutating), &[]);
-        let entries: Vec<_> = plan.entries.iter().map(|entry| (entry.closed, rules(&entry.atoms))).collect();
-        let rules = |group: &str, resource: &str| {
-            serde_json::json!({"operations": ["CREATE"], "apiGroups": [group], "apiVersions": ["v1"], "resources": [resource],
-                "scope": "*"})
-        };
-        assert!(wanted(&snapshot, HookType::Validating).is_empty());
-        // Names that nobody acts for need nothing, and close nothing.
-        let open = vec![rules("", "configmaps"), rules("apps", "deployments")];
-        assert_eq!(entries, [(true, vec![rules("", "pods")]), (false, open)]);
-        assert!(plan.twice.is_empty() && !plan.one_version);
-    }
-    #[test]
-    fn objects_that_are_stored_by_label_are_sent_when_they_are_updated_too_and_to_be_validated() {
-        let text = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: a}\n\
-                    resourceInitializers:\n\
-                    - {resource: configmaps, stored: Label, initializers: [{name: a, failurePolicy: Fail}]}\n";
-        let files = [SourceFile { name: "a.yaml".into(), bytes: text.into() }];
-        let snapshot = snapshot::load(&files, &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
-        for hook_type in [HookType::Mutating, HookType::Validating] {
-            let plan = plan(&wanted(&snapshot, hook_type), &[]);
-            let entries: Vec<_> = plan.entries.iter().map(|entry| (entry.closed, rules(&entry.atoms))).collect();
-            let sent = |operation: &str, resource: &str| {
-                entries.iter().any(|(closed, rules)| {
-                    let has = |list: &serde_json::Value, text: &str| {
-                        list.as_array().is_some_and(|list| list.iter().any(|one| one == text))
-                    };
-                    let covers = |rule: &serde_json::Value| {
-                        has(&rule["operations"], operation) && has(&rule["resources"], resource)
-                    };
-                    *closed && rules.iter().any(covers)
-                })
-            };
-            assert!(sent("CREATE", "configmaps") && !sent("CREATE", "configmaps/*"), "{entries:?}");
-            // It names the objects themselves as well.
-            assert!(sent("UPDATE", "configmaps/*"), "{entries:?}");
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests; // FIXME external
+mod tests;

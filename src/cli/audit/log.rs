@@ -1,9 +1,10 @@
-//! Rotated: the files of one audit log, that which is written and those that were moved aside, oldest first.
+//! Log: the records of one audit log, from the file that is written and those that were rotated, oldest first, in
+//! bounded memory.
 
 use std::{
     collections::{HashSet, VecDeque},
     fs::{self, File},
-    io::{self, BufRead, BufRead as _, BufReader, Read, Read as _, Seek as _, SeekFrom},
+    io::{self, BufRead, BufReader, Read, Seek as _, SeekFrom},
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     time::UNIX_EPOCH,
@@ -14,16 +15,15 @@ use flate2::bufread::MultiGzDecoder;
 use super::{
     counted,
     filter::Filter,
-    record::{self, Record},
-    show,
+    record::{Record, is_adoption, time},
 };
 
 /// Bytes read for a file's first record, and between two places where one is looked for.
-const LOOKED_AT: u64 = 1 << 20;
+const PROBE_BYTES: u64 = 1 << 20;
 
 /// One file of an audit log. It stays open, as a rotation may move it meanwhile.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct LogFile {
     pub(super) path: PathBuf,
     file: File,
     /// Device and number: by which a file is known under two names.
@@ -33,7 +33,7 @@ pub(super) struct Part {
     gzip: bool,
 }
 
-impl Part {
+impl LogFile {
     /// The regular file at `path`; `None` where it holds nothing.
     fn open(path: PathBuf) -> io::Result<Option<Self>> {
         let file = File::open(&path)?;
@@ -54,9 +54,9 @@ impl Part {
     /// Time of the first record near the beginning.
     fn first(&self) -> io::Result<Option<u64>> {
         (&self.file).rewind()?;
-        let (mut lines, mut left) = (Lines::of(self.file.try_clone()?)?, LOOKED_AT);
+        let (mut lines, mut left) = (Lines::of(self.file.try_clone()?)?, PROBE_BYTES);
         // A broken line here is reported when it is read.
-        while let Ok(Found::Line(line, _)) = lines.next() {
+        while let Ok(LineRead::Line(line, _)) = lines.next() {
             if let Some(record) = Record::parse(line) {
                 return Ok(Some(record.time()));
             }
@@ -87,7 +87,7 @@ impl Part {
     /// A place before which no record is as late as `since`: found by halving, as a file is in order of time.
     fn seek(&self, since: u64) -> io::Result<u64> {
         let (mut low, mut high) = (0, self.file.metadata()?.len());
-        while high - low > LOOKED_AT {
+        while high - low > PROBE_BYTES {
             let middle = low + (high - low) / 2;
             match self.time_after(middle, high)? {
                 Some(time) if time < since => low = middle,
@@ -101,7 +101,7 @@ impl Part {
     /// Time of the first whole record behind that place, if there is one before `end` and not far away.
     fn time_after(&self, place: u64, end: u64) -> io::Result<Option<u64>> {
         (&self.file).seek(SeekFrom::Start(place))?;
-        let mut reader = BufReader::new((&self.file).take((end - place).min(LOOKED_AT)));
+        let mut reader = BufReader::new((&self.file).take((end - place).min(PROBE_BYTES)));
         reader.skip_until(b'\n')?;
         let mut line = Vec::new();
         while reader.read_until(b'\n', &mut line)? > 0 {
@@ -118,7 +118,7 @@ impl Part {
 ///
 /// # Errors
 /// A sentence: there is nothing at all, or it is a folder.
-pub(super) fn parts(path: &Path) -> Result<(Vec<Part>, Vec<String>), String> {
+pub(super) fn parts(path: &Path) -> Result<(Vec<LogFile>, Vec<String>), String> {
     let shown = path.display();
     let mut names = siblings(path);
     match fs::metadata(path) {
@@ -131,7 +131,7 @@ pub(super) fn parts(path: &Path) -> Result<(Vec<Part>, Vec<String>), String> {
     let (mut parts, mut faults) = (Vec::new(), Vec::new());
     for name in names {
         let shown = name.display().to_string();
-        match Part::open(name) {
+        match LogFile::open(name) {
             Ok(part) => parts.extend(part),
             // It was moved on while we looked.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -192,11 +192,11 @@ fn is_rotated(base: &str, name: &str) -> bool {
 
 /// The longest line that is looked at: a review's names may be as long as its caller likes, and no longer than a
 /// review.
-const LONGEST: usize = 16 << 20;
+const MAX_LINE_BYTES: usize = 16 << 20;
 /// Read at once.
-const PART: usize = 256 << 10;
+const BUFFER_BYTES: usize = 256 << 10;
 /// Compressions that others use, by their first bytes and the program that undoes them.
-const FOREIGN: [(&[u8], &str); 3] =
+const OTHER_COMPRESSIONS: [(&[u8], &str); 3] =
     [(b"\xfd7zXZ\0", "xz -dc"), (b"\x28\xb5\x2f\xfd", "zstd -dc"), (b"BZh", "bzip2 -dc")];
 
 /// The lines of one file.
@@ -208,7 +208,7 @@ pub(super) struct Lines {
 
 /// Result of reading a line.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found<'a> {
+pub(super) enum LineRead<'a> {
     /// A line, and whether its end is there.
     Line(&'a [u8], bool),
     /// A line that is too long to be looked at.
@@ -223,14 +223,14 @@ impl Lines {
     /// # Errors
     /// It cannot be read, or is compressed in another way.
     pub(super) fn of(raw: impl Read + 'static) -> io::Result<Self> {
-        let mut raw = BufReader::with_capacity(PART, raw);
+        let mut raw = BufReader::with_capacity(BUFFER_BYTES, raw);
         let begins = raw.fill_buf()?;
-        if let Some((_, program)) = FOREIGN.iter().find(|(magic, _)| begins.starts_with(magic)) {
+        if let Some((_, program)) = OTHER_COMPRESSIONS.iter().find(|(magic, _)| begins.starts_with(magic)) {
             let how = format!("it is compressed, and not by gzip: unpack it, `{program} FILE | gatepost audit -`");
             return Err(io::Error::new(io::ErrorKind::Unsupported, how));
         }
         let reader: Box<dyn BufRead> = match begins.starts_with(b"\x1f\x8b") {
-            true => Box::new(BufReader::with_capacity(PART, MultiGzDecoder::new(raw))),
+            true => Box::new(BufReader::with_capacity(BUFFER_BYTES, MultiGzDecoder::new(raw))),
             false => Box::new(raw),
         };
         Ok(Self { reader, line: Vec::new() })
@@ -240,23 +240,23 @@ impl Lines {
     ///
     /// # Errors
     /// The file cannot be read on, or its gzip breaks off.
-    pub(super) fn next(&mut self) -> io::Result<Found<'_>> {
+    pub(super) fn next(&mut self) -> io::Result<LineRead<'_>> {
         self.line.clear();
-        let most = LONGEST as u64 + 1;
+        let most = MAX_LINE_BYTES as u64 + 1;
         let read = self.reader.by_ref().take(most).read_until(b'\n', &mut self.line)?;
         if read == 0 {
-            return Ok(Found::End);
+            return Ok(LineRead::End);
         }
         if self.line.last() == Some(&b'\n') {
             self.line.pop();
-            return Ok(Found::Line(&self.line, true));
+            return Ok(LineRead::Line(&self.line, true));
         }
         if read as u64 == most {
             self.line = Vec::new();
             self.reader.skip_until(b'\n')?;
-            return Ok(Found::TooLong);
+            return Ok(LineRead::TooLong);
         }
-        Ok(Found::Line(&self.line, false))
+        Ok(LineRead::Line(&self.line, false))
     }
 
     /// The line that was read last.
@@ -267,22 +267,22 @@ impl Lines {
 
 /// Longest time by which a record may be later than one behind it, in microseconds: workers write at once, and clocks
 /// are set.
-const DISORDER: u64 = 60_000_000;
+const MAX_DISORDER: u64 = 60_000_000;
 
 /// Records and files met on the way, to explain an empty result.
 #[derive(Debug, Default)]
-pub(super) struct Met {
+pub(super) struct ReadSummary {
     /// Records that were read, of whatever review.
     pub(super) records: u64,
     /// Lines that are no record.
-    pub(super) rubbish: u64,
+    pub(super) skipped: u64,
     /// Times of the first and the last of the records.
     pub(super) times: Option<(u64, u64)>,
     /// Files that could not be read, or not to their end: a sentence each.
     pub(super) faults: Vec<String>,
 }
 
-impl Met {
+impl ReadSummary {
     fn record(&mut self, time: u64) {
         self.records += 1;
         let (first, last) = self.times.unwrap_or((time, time));
@@ -292,7 +292,7 @@ impl Met {
     /// In one line.
     pub(super) fn summary(&self) -> String {
         let of = match self.times {
-            Some((first, last)) => format!(", from {} to {}", show::time(first), show::time(last)),
+            Some((first, last)) => format!(", from {} to {}", time(first), time(last)),
             None => String::new(),
         };
         format!("read: {}{of}", counted(self.records as usize, "review"))
@@ -301,7 +301,7 @@ impl Met {
 
 /// One audit log that is being read: a file with those that were rotated, oldest first, or a stream.
 pub(super) struct Log {
-    parts: VecDeque<Part>,
+    parts: VecDeque<LogFile>,
     reading: Option<(String, Lines)>,
     /// Time of the record whose line is [`Log::line`].
     time: u64,
@@ -316,7 +316,7 @@ impl Log {
         path: &Path,
         filter: &Filter,
         read: &mut HashSet<(u64, u64)>,
-        met: &mut Met,
+        met: &mut ReadSummary,
     ) -> Result<Self, String> {
         let cannot = |error: io::Error| format!("cannot read {}: {error}", path.display());
         let stream =
@@ -327,15 +327,15 @@ impl Log {
         if path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir()) {
             return File::open(path).and_then(Lines::of).map(stream).map_err(cannot);
         }
-        let (parts, faults) = rotated::parts(path)?;
+        let (parts, faults) = parts(path)?;
         met.faults.extend(faults);
         let mut parts: VecDeque<_> = parts.into_iter().filter(|part| read.insert(part.id)).collect();
         // A file that ends before the time that is asked for, or begins after it, need not be read.
-        while parts.get(1).is_some_and(|next| next.begins.saturating_add(DISORDER) < filter.since) {
+        while parts.get(1).is_some_and(|next| next.begins.saturating_add(MAX_DISORDER) < filter.since) {
             parts.pop_front();
         }
         if let Some(until) = filter.until {
-            parts.retain(|part| part.begins <= until.saturating_add(DISORDER));
+            parts.retain(|part| part.begins <= until.saturating_add(MAX_DISORDER));
         }
         Ok(Self { parts, reading: None, time: 0 })
     }
@@ -351,7 +351,7 @@ impl Log {
     }
 
     /// Reads on to the next record that is asked for; false at the end.
-    pub(super) fn advance(&mut self, filter: &Filter, met: &mut Met) -> bool {
+    pub(super) fn advance(&mut self, filter: &Filter, met: &mut ReadSummary) -> bool {
         loop {
             let Some((_, lines)) = &mut self.reading else {
                 match self.parts.pop_front() {
@@ -361,23 +361,23 @@ impl Log {
                 continue;
             };
             match lines.next() {
-                Ok(Found::Line(line, whole)) => match Record::parse(line) {
+                Ok(LineRead::Line(line, whole)) => match Record::parse(line) {
                     Some(record) => {
                         met.record(record.time());
                         if filter.takes(&record) {
                             self.time = record.time();
                             return true;
                         }
-                        if filter.until.is_some_and(|until| record.time() > until.saturating_add(DISORDER)) {
+                        if filter.until.is_some_and(|until| record.time() > until.saturating_add(MAX_DISORDER)) {
                             self.reading = None;
                         }
                     }
-                    None if record::is_adoption(line) => {}
+                    None if is_adoption(line) => {}
                     // The last line may still be written.
-                    None => met.rubbish += u64::from(whole && !line.is_empty()),
+                    None => met.skipped += u64::from(whole && !line.is_empty()),
                 },
-                Ok(Found::TooLong) => met.rubbish += 1,
-                Ok(Found::End) => self.reading = None,
+                Ok(LineRead::TooLong) => met.skipped += 1,
+                Ok(LineRead::End) => self.reading = None,
                 Err(error) => {
                     if let Some((name, _)) = self.reading.take() {
                         met.faults.push(format!("{name} cannot be read to its end: {error}"));
@@ -387,9 +387,9 @@ impl Log {
         }
     }
 
-    fn begin(&mut self, part: Part, filter: &Filter, met: &mut Met) {
+    fn begin(&mut self, part: LogFile, filter: &Filter, met: &mut ReadSummary) {
         let name = part.path.display().to_string();
-        match part.lines(filter.since.saturating_sub(DISORDER)) {
+        match part.lines(filter.since.saturating_sub(MAX_DISORDER)) {
             Ok(lines) => self.reading = Some((name, lines)),
             Err(error) => met.faults.push(format!("cannot read {name}: {error}")),
         }
@@ -397,60 +397,4 @@ impl Log {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::Write as _;
-
-    use flate2::{Compression, write::GzEncoder};
-
-    use super::*;
-
-    fn gzip(plain: &[u8]) -> Vec<u8> {
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-        encoder.write_all(plain).expect("room");
-        encoder.finish().expect("room")
-    }
-
-    fn read(bytes: Vec<u8>) -> (Vec<String>, Option<io::ErrorKind>) {
-        let mut lines = match Lines::of(io::Cursor::new(bytes)) {
-            Ok(lines) => lines,
-            Err(error) => return (Vec::new(), Some(error.kind())),
-        };
-        let mut all = Vec::new();
-        loop {
-            match lines.next() {
-                Ok(Found::Line(line, whole)) => {
-                    all.push(String::from_utf8_lossy(line).into_owned() + if whole { "" } else { "|" });
-                }
-                Ok(Found::TooLong) => all.push("long".to_owned()),
-                Ok(Found::End) => return (all, None),
-                Err(error) => return (all, Some(error.kind())),
-            }
-        }
-    }
-
-    #[test]
-    fn plain_and_gzip_are_read_alike_to_the_last_byte_there_is() {
-        assert_eq!(read(b"a\n\nb".to_vec()).0, ["a", "", "b|"]);
-        assert_eq!(read(gzip(b"a\nb\n")).0, ["a", "b"]);
-        assert_eq!(read([gzip(b"a\n"), gzip(b"b\n")].concat()).0, ["a", "b"], "as `cat` joins them");
-        assert_eq!(read(Vec::new()), (vec![], None));
-        let mut cut = gzip(&(0..9999).map(|n| format!("{n}\n")).collect::<String>().into_bytes());
-        cut.truncate(cut.len() / 2);
-        let (lines, error) = read(cut);
-        assert!(lines.len() > 10 && error == Some(io::ErrorKind::UnexpectedEof), "{} {error:?}", lines.len());
-        assert_eq!(read(b"\xfd7zXZ\0\0\0".to_vec()).1, Some(io::ErrorKind::Unsupported));
-    }
-
-    #[test]
-    fn a_line_without_end_takes_no_more_memory_than_the_longest() {
-        let rubbish = io::repeat(0).take(3 * LONGEST as u64).chain(io::Cursor::new(b"\na\n"));
-        let mut lines = Lines::of(rubbish).expect("reads");
-        assert_eq!(lines.next().expect("reads"), Found::TooLong);
-        assert!(lines.line.capacity() <= 2 * (LONGEST + 1), "{}", lines.line.capacity());
-        assert_eq!(lines.next().expect("reads"), Found::Line(b"a", true));
-        assert_eq!(lines.next().expect("reads"), Found::End);
-    }
-}
-
-#[cfg(test)]
-mod tests; // FIXME external
+mod tests;

@@ -1,11 +1,8 @@
-//! Destination: place that the document is written to.
+//! Destination: place that the document is written to, and the names of hooks and initializers that are known there.
 
 use std::{
     collections::BTreeSet,
-    fmt,
-    fs::{self, File, Permissions},
-    io::{self, Write},
-    os::unix::fs::PermissionsExt,
+    fmt, fs, io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -14,23 +11,26 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::{
-    cli::{source::SourceArgs, yaml::yaml},
-    etcd::{EtcdAccess, EtcdClient as Etcd, EtcdError},
-    kube::{KubeAccess as ClusterAccess, KubeClient as Cluster, KubeError},
+    cli::{
+        command::{replace_file, yaml},
+        source::SourceArgs,
+    },
+    etcd::{EtcdAccess, EtcdClient, EtcdError},
+    kube::{KubeAccess, KubeClient, KubeError},
     replicas::{AdminUrl, HookStanding},
     rotate::{OnHazard, candidate::CandidateCache},
     snapshot::{Kept, nearest_words},
-    source::{self, SourceLocation, kubernetes::ObjectSelection},
+    source::{KubernetesLocation, SourceLocation, kubernetes::ObjectSelection},
 };
 
 /// API path of our own kind, in a cluster.
 const OBJECTS: &str = "/apis/gatepost.dev/v1alpha1/breakglasses";
 /// Default name of the document.
-pub(super) const NAME: &str = "break-glass";
+pub(super) const DEFAULT_NAME: &str = "break-glass";
 
 /// Destination of the document: the source, or a local file.
 #[derive(Clone, Debug, clap::Args)]
-pub(super) struct PlaceArgs {
+pub(super) struct DestinationArgs {
     /// The local file that `serve --break-glass-file` reads, which works whatever the source does
     #[arg(long, value_name = "PATH", conflicts_with_all = ["source", "config"])]
     file: Option<PathBuf>,
@@ -81,7 +81,7 @@ fn writable(cause: &io::Error) -> &'static str {
 pub(super) enum Destination {
     File(PathBuf),
     Etcd { access: EtcdAccess, key: String },
-    Kubernetes { access: ClusterAccess, path: String },
+    Kubernetes { access: KubeAccess, path: String },
 }
 
 impl fmt::Display for Destination {
@@ -97,7 +97,7 @@ impl fmt::Display for Destination {
     }
 }
 
-impl PlaceArgs {
+impl DestinationArgs {
     /// Source of hooks' names, for a document in that place.
     pub(super) fn roster(self) -> Result<Roster, WriteError> {
         Ok(match self.file {
@@ -116,12 +116,12 @@ impl PlaceArgs {
             return Ok(Destination::File(file));
         }
         Ok(match self.source.place().map_err(WriteError::Source)? {
-            source::SourceLocation::File(folder) if !folder.is_dir() => return Err(WriteError::NoFolder(folder)),
-            source::SourceLocation::File(folder) => Destination::File(folder.join(file_name(name))),
-            source::SourceLocation::Etcd(place) => {
+            SourceLocation::File(folder) if !folder.is_dir() => return Err(WriteError::NoFolder(folder)),
+            SourceLocation::File(folder) => Destination::File(folder.join(file_name(name))),
+            SourceLocation::Etcd(place) => {
                 Destination::Etcd { access: place.access, key: format!("{}break-glass/{name}.yaml", place.prefix) }
             }
-            source::SourceLocation::Kubernetes(place) => {
+            SourceLocation::Kubernetes(place) => {
                 Destination::Kubernetes { access: place.access, path: format!("{OBJECTS}/{name}") }
             }
         })
@@ -129,7 +129,7 @@ impl PlaceArgs {
 }
 
 fn file_name(name: &str) -> String {
-    if name == NAME { format!("{NAME}.yaml") } else { format!("{NAME}-{name}.yaml") }
+    if name == DEFAULT_NAME { format!("{DEFAULT_NAME}.yaml") } else { format!("{DEFAULT_NAME}-{name}.yaml") }
 }
 
 impl Destination {
@@ -138,10 +138,10 @@ impl Destination {
         match self {
             Self::File(path) => write_file(path, text(document)?.as_bytes()),
             Self::Etcd { access, key } => {
-                Etcd::open(access).await?.put(key, text(document)?, None).await?;
+                EtcdClient::open(access).await?.put(key, text(document)?, None).await?;
                 Ok(())
             }
-            Self::Kubernetes { access, path } => Ok(Cluster::open(access).await?.apply(path, document).await?),
+            Self::Kubernetes { access, path } => Ok(KubeClient::open(access).await?.apply(path, document).await?),
         }
     }
 
@@ -155,13 +155,13 @@ impl Destination {
                 removed => removed.is_ok(),
             },
             Self::Etcd { access, key } => {
-                let client = Etcd::open(access).await?;
+                let client = EtcdClient::open(access).await?;
                 let below = client.get_prefix(key).await?;
                 let there = below.pairs.iter().any(|pair| pair.key == key.as_bytes());
                 client.delete(key).await?;
                 there
             }
-            Self::Kubernetes { access, path } => Cluster::open(access).await?.delete(path).await?,
+            Self::Kubernetes { access, path } => KubeClient::open(access).await?.delete(path).await?,
         };
         there.then_some(()).ok_or_else(|| WriteError::Absent(self.to_string()))
     }
@@ -173,28 +173,13 @@ fn text(document: &Value) -> Result<String, WriteError> {
 
 /// Only we may write the file, and everybody may read it.
 fn write_file(path: &Path, text: &[u8]) -> Result<(), WriteError> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    // Hidden: a source passes over names that begin with a dot.
-    let beside = folder.join(format!(".{name}.{}", std::process::id()));
-    let written = || {
-        let mut file = File::options().write(true).create_new(true).open(&beside)?;
-        file.write_all(text)?;
-        file.set_permissions(Permissions::from_mode(0o644))?;
-        file.sync_all()?;
-        fs::rename(&beside, path)
-    };
-    written().map_err(|cause| {
-        // Where it cannot be removed either, there is a hidden file more; the cause is what matters.
-        let _ = fs::remove_file(&beside);
-        WriteError::Write { path: path.to_owned(), cause }
-    })
+    replace_file(path, text, 0o600, Some(0o644)).map_err(|cause| WriteError::Write { path: path.to_owned(), cause })
 }
 
 /// An emergency does not wait longer for the names.
-const PATIENCE: Duration = Duration::from_secs(5);
+const NAMES_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most names listed in an error where none is similar.
-const MOST_LISTED: usize = 8;
+const MAX_LISTED_NAMES: usize = 8;
 
 /// Source of the names.
 #[derive(Debug)]
@@ -215,7 +200,7 @@ pub(super) struct Names {
 
 /// A name that no hook or initializer has.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Missing {
+pub(super) enum MissingName {
     /// There is no such hook or initializer; what to do.
     Unknown(String),
     /// It cannot be determined; why.
@@ -226,8 +211,8 @@ impl Roster {
     /// The names that are there now.
     pub(super) async fn names(self) -> Names {
         match self {
-            Self::Source(place) => of_source(place).await,
-            Self::Sidecar(admin) => of_sidecar(&admin).await,
+            Self::Source(place) => names_in_source(place).await,
+            Self::Sidecar(admin) => names_in_sidecar(&admin).await,
         }
     }
 }
@@ -238,10 +223,10 @@ impl Names {
     }
 
     /// The first of the wanted names that no hook or initializer has.
-    pub(super) fn missing(&self, wanted: &[String]) -> Option<Missing> {
+    pub(super) fn missing(&self, wanted: &[String]) -> Option<MissingName> {
         let missing = wanted.iter().find(|name| !self.known.contains(*name))?;
         if let Some(gap) = &self.gap {
-            return Some(Missing::Doubtful(format!(
+            return Some(MissingName::Doubtful(format!(
                 "cannot find out whether there is a hook or initializer named {missing:?}: {gap}"
             )));
         }
@@ -251,25 +236,26 @@ impl Names {
             (false, _) => format!("did you mean {}?", near.join(" or ")),
             (true, 0) => "there is no hook or initializer at all".to_owned(),
             (true, count) => {
-                let (some, more) =
-                    (known.get(..MOST_LISTED).unwrap_or(&known).join(", "), count.saturating_sub(MOST_LISTED));
+                let (some, more) = (
+                    known.get(..MAX_LISTED_NAMES).unwrap_or(&known).join(", "),
+                    count.saturating_sub(MAX_LISTED_NAMES),
+                );
                 let more = if more > 0 { format!(" and {more} more") } else { String::new() };
                 format!("there are {some}{more}")
             }
         };
-        Some(Missing::Unknown(format!(
+        Some(MissingName::Unknown(format!(
             "there is no hook or initializer named {missing:?}, so nothing is opened; {fix}"
         )))
     }
 }
 
-async fn of_source(place: SourceLocation) -> Names {
+async fn names_in_source(place: SourceLocation) -> Names {
     let SourceLocation::Kubernetes(cluster) = &place else { return read(&place).await };
     // Sidecars may read either kind of object, or both; these flags need not say which.
     let both = cluster.objects.configurations && cluster.objects.webhooks;
     let all = ObjectSelection { configurations: true, webhooks: true };
-    let names =
-        read(&SourceLocation::Kubernetes(crate::source::KubernetesLocation { objects: all, ..cluster.clone() })).await;
+    let names = read(&SourceLocation::Kubernetes(KubernetesLocation { objects: all, ..cluster.clone() })).await;
     match &names.gap {
         Some(gap) if names.known.is_empty() && !both => {
             let gap = gap.clone();
@@ -284,7 +270,7 @@ async fn read(place: &SourceLocation) -> Names {
         let mut source = place.open().await?;
         source.read().await
     };
-    let contents = match timeout(PATIENCE, reading).await {
+    let contents = match timeout(NAMES_TIMEOUT, reading).await {
         Ok(Ok(contents)) => contents,
         Ok(Err(error)) => return Names::unknown(error.to_string()),
         Err(_) => return Names::unknown(format!("{place} gives no answer")),
@@ -303,8 +289,8 @@ async fn read(place: &SourceLocation) -> Names {
     }
 }
 
-async fn of_sidecar(admin: &AdminUrl) -> Names {
-    match admin.report_and_initializers(None, PATIENCE).await {
+async fn names_in_sidecar(admin: &AdminUrl) -> Names {
+    match admin.report_and_initializers(None, NAMES_TIMEOUT).await {
         Ok((report, initializers)) if report.generation > 0 => Names {
             known: {
                 let hooks = report.hooks.into_iter().filter(|hook| hook.state != HookStanding::Gone);
@@ -325,15 +311,15 @@ mod tests {
         Names { known: known.iter().map(|name| (*name).to_owned()).collect(), gap: gap.map(str::to_owned) }
     }
 
-    fn missing(names: &Names, wanted: &[&str]) -> Option<Missing> {
+    fn missing(names: &Names, wanted: &[&str]) -> Option<MissingName> {
         names.missing(&wanted.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
     }
 
     #[test]
-    fn a_misspelt_name_is_refused_and_near_ones_are_named() {
+    fn break_glass_refuses_a_misspelt_name_and_suggests_near_ones() {
         let all = names(&["no-latest.example.com", "no-latest2.example.com", "quota.example.com"], None);
         assert_eq!(missing(&all, &["quota.example.com", "no-latest.example.com"]), None);
-        let Some(Missing::Unknown(message)) = missing(&all, &["quota.example.com", "no-latst.example.com"]) else {
+        let Some(MissingName::Unknown(message)) = missing(&all, &["quota.example.com", "no-latst.example.com"]) else {
             panic!("it passed")
         };
         let near = "did you mean no-latest.example.com or no-latest2.example.com?";
@@ -342,25 +328,25 @@ mod tests {
                 && message.ends_with(near),
             "{message}"
         );
-        let Some(Missing::Unknown(message)) = missing(&all, &["x"]) else { panic!("it passed") };
+        let Some(MissingName::Unknown(message)) = missing(&all, &["x"]) else { panic!("it passed") };
         assert!(
             message.ends_with("there are no-latest.example.com, no-latest2.example.com, quota.example.com"),
             "{message}"
         );
-        let Some(Missing::Unknown(message)) = missing(&names(&[], None), &["x"]) else { panic!("it passed") };
+        let Some(MissingName::Unknown(message)) = missing(&names(&[], None), &["x"]) else { panic!("it passed") };
         assert!(message.ends_with("there is no hook or initializer at all"), "{message}");
     }
 
     #[test]
-    fn where_not_all_hooks_are_known_nothing_is_refused() {
+    fn break_glass_accepts_any_name_while_not_all_hooks_are_known() {
         let some = names(&["a"], Some("b.yaml cannot be served, and may hold one"));
         assert_eq!(missing(&some, &["a"]), None);
-        let Some(Missing::Doubtful(message)) = missing(&some, &["b"]) else { panic!("it was judged") };
+        let Some(MissingName::Doubtful(message)) = missing(&some, &["b"]) else { panic!("it was judged") };
         assert!(message.contains("b.yaml cannot be served"), "{message}");
     }
 
     #[tokio::test]
-    async fn a_folder_lists_its_hooks_and_initializers_and_whether_these_are_all() {
+    async fn break_glass_reads_names_of_hooks_and_initializers_from_a_folder() {
         let folder = tempfile::tempdir().unwrap();
         let text = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: a}\n\
                     externalAdmissionHooks: [{name: one.x, rules: [], clientConfig: {url: 'grpc://127.0.0.1:1'}}]\n\
