@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use super::command::{CommandExit, access, block_on, counted, duration, finish, misused, with_fix};
 use crate::{
     adopt::{
-        AdoptionScope, CONDITION, Guard, LEADER, LIVE, Lease, Reason, Registered, SeenWebhook, WebhookKey,
+        AdoptionScope, CONDITION, Guard, LEADER, LIVE, Lease, MANAGER, Reason, Registered, SeenWebhook, WebhookKey,
         WebhookStanding, Wishes, applied,
     },
     kube::{KubeAccess, KubeClient, KubeError},
@@ -529,7 +529,7 @@ async fn give_back(client: &KubeClient, seen: &[SeenWebhook]) -> Result<(), Kube
         let path = key.path();
         // Ours first: what was applied would come back with the next apply.
         let nothing = applied(key.hook_type, &key.configuration, uid, None, &[]);
-        match client.apply_conditions(&path, &nothing).await {
+        match client.apply_conditions(MANAGER, &path, &nothing).await {
             Ok(_) | Err(KubeError::Unwritten { code: 404 | 409, .. }) => {}
             Err(error) => return Err(error),
         }

@@ -31,7 +31,7 @@ use clap::{Parser, Subcommand};
 
 use self::command::{CommandExit, print};
 use crate::{
-    app::descriptors,
+    app::resources::lower_file_limit,
     kube::plugin,
     telemetry::{Throttle, log},
 };
@@ -117,7 +117,7 @@ struct ExecPlugin {
 impl ExecPlugin {
     /// Ends with the plugin's own code, or one that says why it was ended.
     fn run(self) -> CommandExit {
-        descriptors::lower();
+        lower_file_limit();
         match plugin::run(self.plugin, self.arguments, Duration::from_secs(self.seconds)) {
             // The pipe is closed where the sidecar has ended meanwhile.
             Ok(printed) => print(printed),

@@ -24,8 +24,10 @@ use super::{
 use crate::{
     cli::service::Service,
     kube::{KubeClient, KubeError},
-    model::hook::{EndpointTls, Transport},
-    snapshot::bundle::sections,
+    model::{
+        bundle::sections,
+        hook::{EndpointTls, Transport},
+    },
     tls::{SystemRoots, client_config, expiry},
 };
 

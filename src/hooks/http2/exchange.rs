@@ -2,6 +2,8 @@
 
 use std::{sync::Arc, time::Instant};
 
+use bytes::Bytes;
+
 use super::super::{
     answer_room::AnswerRoom,
     call::Call,
@@ -11,8 +13,8 @@ use super::super::{
     reply::Reply,
 };
 use crate::{
-    http2::{Exchange, ExchangeFailure, GoAway, Unprocessed},
-    model::{CallFailure, Rope},
+    http2::{Exchange, ExchangeFailure, GoAway, UnprocessedExchange},
+    model::CallFailure,
 };
 
 /// A call and its answer while it arrives.
@@ -40,12 +42,12 @@ impl CallExchange {
     }
 
     /// Reports a call that the hook says it has not processed.
-    pub(super) fn report(unprocessed: Unprocessed<Self>, goaway: Option<GoAway>) {
+    pub(super) fn report(unprocessed: UnprocessedExchange<Self>, goaway: Option<GoAway>) {
         let (exchange, evidence, why) = match unprocessed {
-            Unprocessed::Refused(exchange) => {
+            UnprocessedExchange::Refused(exchange) => {
                 (exchange, ProcessingEvidence::Refused, "the hook refused the call: it is overloaded".to_owned())
             }
-            Unprocessed::BeyondGoAway(exchange) => {
+            UnprocessedExchange::BeyondGoAway(exchange) => {
                 let times = exchange.call.resends + 1;
                 let goaway = goaway.map_or(String::new(), |goaway| format!(": {goaway}"));
                 let why = format!("the hook took the call on none of {times} connections{goaway}");
@@ -73,8 +75,8 @@ impl Exchange for CallExchange {
         self.call.is_abandoned()
     }
 
-    fn body(&self) -> &Rope {
-        &self.call.body
+    fn body(&self) -> &[Bytes] {
+        self.call.body.chunks()
     }
 
     fn head(&mut self, status: u16, fields: ResponseFields) -> Result<(), CallFailure> {
@@ -113,7 +115,7 @@ mod tests {
     use super::*;
     use crate::{
         hooks::{HookRequest, HttpReply, HttpRequest, Responses, Reuse::Allowed},
-        model::{Hops, HttpForm},
+        model::{Hops, HttpForm, Rope},
     };
 
     const LIMIT: usize = 8;
