@@ -12,7 +12,7 @@ use std::{
 };
 
 use self::{
-    filter::{Filter, ObjectName, ResourceName},
+    filter::{Filter, ResourceName},
     log::{Log, ReadSummary},
     record::{HookCall, Record, paragraph},
 };
@@ -62,47 +62,8 @@ pub struct AuditCommand {
     #[arg(default_value = DEFAULT_FILE)]
     file: Vec<PathBuf>,
 
-    /// Reviews that were rejected, for whatever reason
-    #[arg(long)]
-    denied: bool,
-
-    /// Reviews in which a call failed, open or closed, and reviews that Gatepost itself rejected
-    #[arg(long)]
-    failed: bool,
-
-    /// Reviews that were allowed; given together, --denied, --failed and --allowed add up
-    #[arg(long)]
-    allowed: bool,
-
-    /// Not before: how long ago (1h), or a time in UTC (2026-01-01T00:00:00Z)
-    #[arg(long, value_name = "TIME", value_parser = filter::moment)]
-    since: Option<u64>,
-
-    /// Not after: the same
-    #[arg(long, value_name = "TIME", value_parser = filter::moment)]
-    until: Option<u64>,
-
-    /// Of this object: NAMESPACE/NAME, or NAME of one in no namespace; a * at the end stands for any rest
-    ///
-    /// An object whose name the apiserver makes up (generateName) has none when it is created: look for NAMESPACE/*.
-    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = ObjectName::parse)]
-    name: Option<ObjectName>,
-
-    /// For which this hook was selected, or on which the initializer of this name acted
-    #[arg(long, value_name = "NAME")]
-    hook: Option<String>,
-
-    /// User who made the request
-    #[arg(long, value_name = "NAME")]
-    user: Option<String>,
-
-    /// Of this resource: pods, pods/exec, deployments.apps
-    #[arg(long, value_name = "RESOURCE", value_parser = ResourceName::parse)]
-    resource: Option<ResourceName>,
-
-    /// With this uid, which hooks get as well, or this audit id
-    #[arg(long, value_name = "UID")]
-    uid: Option<String>,
+    #[command(flatten)]
+    filter: Filter,
 
     /// The last NUMBER of them only
     #[arg(long, value_name = "NUMBER")]
@@ -116,33 +77,22 @@ pub struct AuditCommand {
 impl AuditCommand {
     /// Reads and shows.
     pub fn run(self) -> CommandExit {
-        let filter = Filter {
-            denied: self.denied,
-            failed: self.failed,
-            allowed: self.allowed,
-            since: self.since.unwrap_or(0),
-            until: self.until,
-            name: self.name,
-            hook: self.hook,
-            user: self.user,
-            resource: self.resource,
-            uid: self.uid,
-        };
-        let (mut met, mut read) = (ReadSummary::default(), HashSet::new());
+        let filter = self.filter;
+        let (mut summary, mut read) = (ReadSummary::default(), HashSet::new());
         let mut logs = Vec::new();
         for file in &self.file {
-            match Log::open(file, &filter, &mut read, &mut met) {
+            match Log::open(file, &filter, &mut read, &mut summary) {
                 Ok(log) => logs.push(log),
-                Err(why) => met.faults.push(why),
+                Err(why) => summary.faults.push(why),
             }
         }
         let out = BufWriter::new(io::stdout().lock());
         let mut shown = Shown { out, json: self.json, count: 0, printed: 0, repeats: Repeats::default() };
         let written = match self.limit {
-            None => merge(logs, &filter, &mut met, |line| shown.show(line)),
+            None => merge(logs, &filter, &mut summary, |line| shown.show(line)),
             Some(limit) => {
                 let mut last = Last { limit: limit.get(), bytes: 0, lines: VecDeque::new(), dropped: false };
-                let read = merge(logs, &filter, &mut met, |line| {
+                let read = merge(logs, &filter, &mut summary, |line| {
                     last.push(line);
                     Ok(())
                 });
@@ -161,26 +111,26 @@ impl AuditCommand {
         if shown.count == 0 {
             let resource = filter.resource.as_ref().and_then(ResourceName::hint);
             let hint = resource.map(|hint| format!("; --resource: did you mean {hint}?")).unwrap_or_default();
-            complain(&format_args!("nothing found; {}{hint}", met.summary()));
+            complain(&format_args!("nothing found; {}{hint}", summary.summary()));
         }
-        if met.skipped > 0 {
-            complain(&format_args!("skipped, as no audit record: {}", counted(met.skipped as usize, "line")));
+        if summary.skipped > 0 {
+            complain(&format_args!("skipped, as no audit record: {}", counted(summary.skipped as usize, "line")));
         }
-        met.faults.iter().fold(CommandExit::Good, |_, fault| complain(fault))
+        summary.faults.iter().fold(CommandExit::Good, |_, fault| complain(fault))
     }
 }
 
-/// Hands out the records of all logs that are asked for, in order of time.
+/// Shows the records of all logs that pass the filter, in order of time.
 fn merge(
     logs: Vec<Log>,
     filter: &Filter,
-    met: &mut ReadSummary,
+    summary: &mut ReadSummary,
     mut show: impl FnMut(&[u8]) -> io::Result<()>,
 ) -> io::Result<()> {
-    let mut logs: Vec<_> = logs.into_iter().filter_map(|mut log| log.advance(filter, met).then_some(log)).collect();
+    let mut logs: Vec<_> = logs.into_iter().filter_map(|mut log| log.advance(filter, summary).then_some(log)).collect();
     while let Some((at, log)) = logs.iter_mut().enumerate().min_by_key(|(_, log)| log.time()) {
         show(log.line())?;
-        if !log.advance(filter, met) {
+        if !log.advance(filter, summary) {
             logs.remove(at);
         }
     }

@@ -22,7 +22,7 @@ use self::{
 };
 use super::{
     command::{CommandExit, access, block_on, complain, duration, misused},
-    logging::Logging,
+    log_args::Logging,
     service::{REGISTRATION, Service},
 };
 use crate::{
@@ -175,9 +175,9 @@ impl Failure {
 }
 
 impl Certificates {
-    /// Runs the command.
-    pub fn run(self) -> CommandExit {
-        if let Err(error) = self.logging.start() {
+    /// Makes or renews the certificate, once or again and again.
+    pub fn run(self, start_log: impl FnOnce(&Logging) -> Result<(), String>) -> CommandExit {
+        if let Err(error) = start_log(&self.logging) {
             return complain(&error);
         }
         if self.watch && self.every.is_zero() {

@@ -7,22 +7,31 @@ use std::{
     os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     process::{self, ExitCode},
+    sync::OnceLock,
     time::Duration,
 };
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::Value;
+use tokio::runtime::Builder;
 
 use crate::{
-    app::UnwaitedRuntime,
     kube::{KubeAccess, KubeError},
     snapshot::{self, Snapshot},
     source::FileSource,
-    telemetry::log,
 };
 
 /// Timeout of one read of a configuration. Only a person waits for a command: a slow mount may take its time.
 pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Writer of lines on stderr, where a log is written there as well.
+static LINE_WRITER: OnceLock<fn(&str)> = OnceLock::new();
+
+/// Writes what commands print on stderr by this function from now on.
+pub fn write_lines_by(write: fn(&str)) {
+    // A second one changes nothing.
+    let _ = LINE_WRITER.set(write);
+}
 
 /// Exit status of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +85,12 @@ pub(super) fn print_whole(text: String) -> Result<(), String> {
 
 /// Prints on stderr why a command failed.
 pub(super) fn complain(what: &dyn Display) -> CommandExit {
-    log::line(&format!("gatepost: {what}"));
+    let line = format!("gatepost: {what}");
+    match LINE_WRITER.get() {
+        Some(write) => write(&line),
+        // Where stderr is closed there is no reader.
+        None => drop(writeln!(io::stderr(), "{line}")),
+    }
     CommandExit::Failed
 }
 
@@ -102,8 +116,11 @@ pub(super) fn finish(result: Result<(String, CommandExit), impl Display>) -> Com
 /// # Errors
 /// The operating system gives us no event queue.
 pub(super) fn block_on<T>(work: impl Future<Output = T>) -> Result<T, String> {
-    let runtime = UnwaitedRuntime::new().map_err(|error| error.to_string())?;
-    Ok(runtime.block_on(work))
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
+    let output = runtime.block_on(work);
+    // Dropped, it would wait for reads of files and look-ups of names, of which some never end.
+    runtime.shutdown_background();
+    Ok(output)
 }
 
 /// The error and its fix.

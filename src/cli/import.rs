@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use self::object::{Object, Phase, advice};
+use self::object::{Object, advice};
 use super::{
     command::{CommandExit, block_on, counted, finish, one_of, replace_file, with_fix},
     examine::examine,
@@ -17,6 +17,7 @@ use super::{
 use crate::{
     app::Settings,
     kube::{KubeAccess, KubeClient, KubeError, List},
+    model::HookType,
     rotate::{OnHazard, OwnAddresses, candidate::CandidateCache},
     snapshot::SourceFile,
     source::Contents,
@@ -65,16 +66,16 @@ pub struct Import {
         ("mutating", MUTATING),
         ("all", ALL),
     ]))]
-    kind: &'static [Phase],
+    kind: &'static [HookType],
 
     /// Replace files that differ
     #[arg(long)]
     force: bool,
 }
 
-const VALIDATING: &[Phase] = &[Phase::Validating];
-const MUTATING: &[Phase] = &[Phase::Mutating];
-const ALL: &[Phase] = &[Phase::Validating, Phase::Mutating];
+const VALIDATING: &[HookType] = &[HookType::Validating];
+const MUTATING: &[HookType] = &[HookType::Mutating];
+const ALL: &[HookType] = &[HookType::Validating, HookType::Mutating];
 
 impl Import {
     /// Copies, checks and prints the result.
@@ -87,22 +88,22 @@ impl Import {
         let (server, lists) = block_on(read(&access))?.map_err(with_fix)?;
         let mut report = String::new();
         let mut objects = Vec::new();
-        for (phase, list) in lists {
-            let wanted = self.kind.contains(&phase);
+        for (hook_type, list) in lists {
+            let wanted = self.kind.contains(&hook_type);
             let list = match list {
                 Ok(list) => list,
                 // A kind that is not asked for need not be readable.
                 Err(_) if !wanted => continue,
                 Err(error) => return Err(with_fix(error)),
             };
-            let number = counted(list.items.len(), phase.kind());
+            let number = counted(list.items.len(), hook_type.kind());
             let _ = writeln!(report, "{server} has {number} at revision {}", list.revision);
             if !wanted {
-                report.push_str(&not_asked_for(phase, list.items));
+                report.push_str(&not_asked_for(hook_type, list.items));
                 continue;
             }
             for item in list.items {
-                match Object::new(phase, item) {
+                match Object::new(hook_type, item) {
                     Ok(object) => objects.push(object),
                     Err(what) => {
                         let _ = writeln!(report, "  left out   {what}; it stays in the cluster as it is");
@@ -157,8 +158,8 @@ impl Import {
 }
 
 /// A line about the objects of a kind that are not copied; Gatepost's own registration is none of them.
-fn not_asked_for(phase: Phase, items: Vec<serde_json::Value>) -> String {
-    let objects = items.into_iter().filter_map(|item| Object::new(phase, item).ok());
+fn not_asked_for(hook_type: HookType, items: Vec<serde_json::Value>) -> String {
+    let objects = items.into_iter().filter_map(|item| Object::new(hook_type, item).ok());
     let names: Vec<_> = objects.filter(|object| !object.is_our_own()).map(|object| object.name).collect();
     if names.is_empty() {
         return String::new();
@@ -170,12 +171,12 @@ fn not_asked_for(phase: Phase, items: Vec<serde_json::Value>) -> String {
 }
 
 /// Both kinds: what is not asked for is named.
-async fn read(access: &KubeAccess) -> Result<(String, Vec<(Phase, Result<List, KubeError>)>), KubeError> {
+async fn read(access: &KubeAccess) -> Result<(String, Vec<(HookType, Result<List, KubeError>)>), KubeError> {
     let client = KubeClient::open(access).await?;
     let mut lists = Vec::new();
-    for &phase in ALL {
-        let path = format!("/apis/admissionregistration.k8s.io/v1/{}", phase.resource());
-        lists.push((phase, client.list(&path).await));
+    for &hook_type in ALL {
+        let path = format!("/apis/admissionregistration.k8s.io/v1/{}", hook_type.resource());
+        lists.push((hook_type, client.list(&path).await));
     }
     Ok((client.server().to_owned(), lists))
 }
@@ -304,7 +305,7 @@ fn not_served(judged: &[(Object, Fate)]) -> String {
         let _ = writeln!(
             output,
             "\nnot served: {} {}; leave it in the cluster, where it stays in force",
-            object.phase.kind(),
+            object.hook_type.kind(),
             object.name
         );
         for reason in reasons {
@@ -322,7 +323,6 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::cli::import::object::Phase;
 
     fn files(all: &[(&str, &str)]) -> Vec<(PathBuf, String)> {
         all.iter().map(|&(name, text)| (name.into(), text.to_owned())).collect()
@@ -364,10 +364,10 @@ mod tests {
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
-    fn object(phase: Phase, name: &str, webhook: Value) -> Object {
-        let value = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": phase.kind(),
+    fn object(hook_type: HookType, name: &str, webhook: Value) -> Object {
+        let value = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": hook_type.kind(),
             "metadata": {"name": name}, "webhooks": [webhook]});
-        Object::new(phase, value).unwrap()
+        Object::new(hook_type, value).unwrap()
     }
 
     fn webhook() -> Value {
@@ -378,14 +378,14 @@ mod tests {
 
     #[test]
     fn import_judges_each_object_by_itself() {
-        let good = object(Phase::Validating, "good", webhook());
+        let good = object(HookType::Validating, "good", webhook());
         let mut conditional = webhook();
         conditional["matchConditions"] =
             json!([{"name": "c", "expression": "google.protobuf.Duration{} == duration('0s')"}]);
-        let bad = object(Phase::Validating, "bad", conditional);
+        let bad = object(HookType::Validating, "bad", conditional);
         let mut again = webhook();
         again["reinvocationPolicy"] = json!("IfNeeded");
-        let mutating = object(Phase::Mutating, "m", again);
+        let mutating = object(HookType::Mutating, "m", again);
         assert_eq!(Fate::of(&good), Ok(Fate::Served));
         let [bad_fate, mutating_fate] = [&bad, &mutating].map(|object| Fate::of(object).unwrap());
         assert_eq!(bad_fate.path(&bad), PathBuf::from("not-served/validating-bad.yaml"));

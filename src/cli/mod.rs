@@ -14,7 +14,8 @@ pub mod health;
 pub mod hook;
 mod hook_listener;
 pub mod import;
-pub mod logging;
+mod log_args;
+mod logging;
 pub mod read_proxy;
 pub mod register;
 pub mod replicas;
@@ -29,7 +30,7 @@ use std::{ffi::OsString, process::ExitCode, time::Duration};
 
 use clap::{Parser, Subcommand};
 
-use self::command::{CommandExit, print};
+use self::command::{CommandExit, print, write_lines_by};
 use crate::{
     app::resources::lower_file_limit,
     kube::plugin,
@@ -129,13 +130,14 @@ impl ExecPlugin {
 /// Parses the command line and does what it says.
 pub fn main() -> ExitCode {
     std::panic::set_hook(Box::new(log_panic_location));
+    write_lines_by(log::line);
     // On Linux a process that replaces itself by this path is this very program, also where its file was replaced.
     plugin::kept_by("/proc/self/exe".into());
     let exit = match CommandLine::parse().command {
         Command::Serve(serve) => serve.run(),
         Command::Adopt(adopt) => adopt.run(),
         Command::BreakGlass(break_glass) => break_glass.run(),
-        Command::Certificates(certificates) => certificates.run(),
+        Command::Certificates(certificates) => certificates.run(logging::start),
         Command::Check(check) => check.run(),
         Command::Crd(crd) => crd.run(),
         Command::Demo(demo) => demo.run(),

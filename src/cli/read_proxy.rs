@@ -19,7 +19,8 @@ use tokio::{
 
 use super::{
     command::{CommandExit, access, complain, duration, misused},
-    logging::Logging,
+    log_args::Logging,
+    logging,
 };
 use crate::{
     app::{
@@ -157,7 +158,7 @@ impl ReadProxy {
             Ok(resources) => resources,
             Err(error) => return misused("read-proxy", &format_args!("--resources: {error}")),
         };
-        if let Err(error) = self.logging.start() {
+        if let Err(error) = logging::start(&self.logging) {
             return complain(&error);
         }
         self.serve(resources).unwrap_or_else(|error| complain(&error))

@@ -18,7 +18,8 @@ use super::{
     adopt::ADOPT_NAMESPACE,
     command::{CommandExit, complain, duration, misused, one_of},
     examine::HazardsArg,
-    logging::Logging,
+    log_args::Logging,
+    logging,
     register::upkeep,
     replicas::StatusPrefix,
     source::SourceArgs,
@@ -294,7 +295,7 @@ impl From<StopSignals> for CommandExit {
 impl Serve {
     /// Serves until a stop signal.
     pub fn run(self) -> CommandExit {
-        if let Err(error) = self.logging.start() {
+        if let Err(error) = logging::start(&self.logging) {
             return complain(&error);
         }
         match self.settings() {

@@ -393,7 +393,7 @@ mod tests {
     use std::time::{Instant, SystemTime};
 
     use super::*;
-    use crate::{live::Current, replicas::Replica};
+    use crate::{live::Current, replicas::Replica, schema::status::ReplicaFault};
 
     fn hook(name: &str, state: HookStanding) -> HookReport {
         HookReport {

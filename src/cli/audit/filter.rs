@@ -1,30 +1,59 @@
-//! Filter: which reviews are asked for.
+//! Filter: the reviews that `audit` shows.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::record::{HookCall, Record};
 use crate::model::builtin;
 
-/// Filter of reviews. An empty part matches all.
-#[derive(Debug, Default)]
+/// Filter of reviews. A part that is absent matches all.
+#[derive(Debug, Default, clap::Args)]
 pub(super) struct Filter {
-    /// At least one of these, where one is given.
+    /// Reviews that were rejected, for whatever reason
+    #[arg(long)]
     pub(super) denied: bool,
+
+    /// Reviews in which a call failed, open or closed, and reviews that Gatepost itself rejected
+    #[arg(long)]
     pub(super) failed: bool,
+
+    /// Reviews that were allowed; given together, --denied, --failed and --allowed add up
+    #[arg(long)]
     pub(super) allowed: bool,
-    /// Microseconds since 1970.
-    pub(super) since: u64,
+
+    /// Not before: how long ago (1h), or a time in UTC (2026-01-01T00:00:00Z)
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub(super) since: Option<u64>,
+
+    /// Not after: the same
+    #[arg(long, value_name = "TIME", value_parser = moment)]
     pub(super) until: Option<u64>,
+
+    /// Of this object: NAMESPACE/NAME, or NAME of one in no namespace; a * at the end stands for any rest
+    ///
+    /// An object whose name the apiserver makes up (generateName) has none when it is created: look for NAMESPACE/*.
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = ObjectName::parse)]
     pub(super) name: Option<ObjectName>,
+
+    /// For which this hook was selected, or on which the initializer of this name acted
+    #[arg(long, value_name = "NAME")]
     pub(super) hook: Option<String>,
+
+    /// User who made the request
+    #[arg(long, value_name = "NAME")]
     pub(super) user: Option<String>,
+
+    /// Of this resource: pods, pods/exec, deployments.apps
+    #[arg(long, value_name = "RESOURCE", value_parser = ResourceName::parse)]
     pub(super) resource: Option<ResourceName>,
+
+    /// With this uid, which hooks get as well, or this audit id
+    #[arg(long, value_name = "UID")]
     pub(super) uid: Option<String>,
 }
 
 impl Filter {
-    /// Is it asked for?
-    pub(super) fn takes(&self, record: &Record<'_>) -> bool {
+    /// Does it match the record?
+    pub(super) fn matches(&self, record: &Record<'_>) -> bool {
         let is = |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
         self.in_time(record.time())
             && (is(&self.uid, &record.uid) || is(&self.uid, &record.audit_id))
@@ -35,7 +64,7 @@ impl Filter {
     }
 
     fn in_time(&self, time: u64) -> bool {
-        time >= self.since && self.until.is_none_or(|until| time <= until)
+        self.since.is_none_or(|since| time >= since) && self.until.is_none_or(|until| time <= until)
     }
 
     /// Has it, or the hook that is asked for, ended in one of these ways?
@@ -197,7 +226,7 @@ mod tests {
 
     fn taken(filter: &Filter) -> String {
         let records = LINES.iter().map(|line| Record::parse(line.as_bytes()).expect("a record"));
-        records.filter(|record| filter.takes(record)).map(|record| record.uid.into_owned()).collect()
+        records.filter(|record| filter.matches(record)).map(|record| record.uid.into_owned()).collect()
     }
 
     #[test]
@@ -212,7 +241,7 @@ mod tests {
             (Filter { allowed: true, ..Filter::default() }, "04"),
             (Filter { failed: true, ..Filter::default() }, "023"),
             (Filter { failed: true, allowed: true, ..Filter::default() }, "0234"),
-            (Filter { since: 20, until: Some(40), ..Filter::default() }, "123"),
+            (Filter { since: Some(20), until: Some(40), ..Filter::default() }, "123"),
             (of_hook("a"), "012"),
             (Filter { denied: true, ..of_hook("a") }, "1"),
             (Filter { denied: true, ..of_hook("b") }, ""),

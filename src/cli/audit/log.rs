@@ -269,7 +269,7 @@ impl Lines {
 /// are set.
 const MAX_DISORDER: u64 = 60_000_000;
 
-/// Records and files met on the way, to explain an empty result.
+/// Records and files summary on the way, to explain an empty result.
 #[derive(Debug, Default)]
 pub(super) struct ReadSummary {
     /// Records that were read, of whatever review.
@@ -316,7 +316,7 @@ impl Log {
         path: &Path,
         filter: &Filter,
         read: &mut HashSet<(u64, u64)>,
-        met: &mut ReadSummary,
+        summary: &mut ReadSummary,
     ) -> Result<Self, String> {
         let cannot = |error: io::Error| format!("cannot read {}: {error}", path.display());
         let stream =
@@ -328,10 +328,11 @@ impl Log {
             return File::open(path).and_then(Lines::of).map(stream).map_err(cannot);
         }
         let (parts, faults) = parts(path)?;
-        met.faults.extend(faults);
+        summary.faults.extend(faults);
         let mut parts: VecDeque<_> = parts.into_iter().filter(|part| read.insert(part.id)).collect();
         // A file that ends before the time that is asked for, or begins after it, need not be read.
-        while parts.get(1).is_some_and(|next| next.begins.saturating_add(MAX_DISORDER) < filter.since) {
+        let since = filter.since.unwrap_or_default();
+        while parts.get(1).is_some_and(|next| next.begins.saturating_add(MAX_DISORDER) < since) {
             parts.pop_front();
         }
         if let Some(until) = filter.until {
@@ -351,11 +352,11 @@ impl Log {
     }
 
     /// Reads on to the next record that is asked for; false at the end.
-    pub(super) fn advance(&mut self, filter: &Filter, met: &mut ReadSummary) -> bool {
+    pub(super) fn advance(&mut self, filter: &Filter, summary: &mut ReadSummary) -> bool {
         loop {
             let Some((_, lines)) = &mut self.reading else {
                 match self.parts.pop_front() {
-                    Some(part) => self.begin(part, filter, met),
+                    Some(part) => self.begin(part, filter, summary),
                     None => return false,
                 }
                 continue;
@@ -363,8 +364,8 @@ impl Log {
             match lines.next() {
                 Ok(LineRead::Line(line, whole)) => match Record::parse(line) {
                     Some(record) => {
-                        met.record(record.time());
-                        if filter.takes(&record) {
+                        summary.record(record.time());
+                        if filter.matches(&record) {
                             self.time = record.time();
                             return true;
                         }
@@ -374,24 +375,24 @@ impl Log {
                     }
                     None if is_adoption(line) => {}
                     // The last line may still be written.
-                    None => met.skipped += u64::from(whole && !line.is_empty()),
+                    None => summary.skipped += u64::from(whole && !line.is_empty()),
                 },
-                Ok(LineRead::TooLong) => met.skipped += 1,
+                Ok(LineRead::TooLong) => summary.skipped += 1,
                 Ok(LineRead::End) => self.reading = None,
                 Err(error) => {
                     if let Some((name, _)) = self.reading.take() {
-                        met.faults.push(format!("{name} cannot be read to its end: {error}"));
+                        summary.faults.push(format!("{name} cannot be read to its end: {error}"));
                     }
                 }
             }
         }
     }
 
-    fn begin(&mut self, part: LogFile, filter: &Filter, met: &mut ReadSummary) {
+    fn begin(&mut self, part: LogFile, filter: &Filter, summary: &mut ReadSummary) {
         let name = part.path.display().to_string();
-        match part.lines(filter.since.saturating_sub(MAX_DISORDER)) {
+        match part.lines(filter.since.unwrap_or_default().saturating_sub(MAX_DISORDER)) {
             Ok(lines) => self.reading = Some((name, lines)),
-            Err(error) => met.faults.push(format!("cannot read {name}: {error}")),
+            Err(error) => summary.faults.push(format!("cannot read {name}: {error}")),
         }
     }
 }

@@ -351,13 +351,13 @@ mod tests {
         let text = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: a}\n\
                     externalAdmissionHooks: [{name: one.x, rules: [], clientConfig: {url: 'grpc://127.0.0.1:1'}}]\n\
                     resourceInitializers: [{resource: pods, initializers: [{name: two.x, builtIn: {labels: {a: b}}}]}]\n";
-        std::fs::write(folder.path().join("a.yaml"), text).unwrap();
+        fs::write(folder.path().join("a.yaml"), text).unwrap();
         let roster = || Roster::Source(SourceLocation::File(folder.path().to_owned()));
         assert_eq!(roster().names().await, names(&["one.x", "two.x"], None));
-        std::fs::write(folder.path().join("b.yaml"), "kind: Nonsense\n").unwrap();
+        fs::write(folder.path().join("b.yaml"), "kind: Nonsense\n").unwrap();
         let gap = Some("b.yaml cannot be served, and may hold one");
         assert_eq!(roster().names().await, names(&["one.x", "two.x"], gap));
-        std::fs::remove_file(folder.path().join("a.yaml")).unwrap();
+        fs::remove_file(folder.path().join("a.yaml")).unwrap();
         assert!(roster().names().await.gap.is_some());
     }
 }

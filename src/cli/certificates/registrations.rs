@@ -25,14 +25,13 @@ use crate::{
     cli::service::Service,
     kube::{KubeClient, KubeError},
     model::{
+        HookType,
         bundle::sections,
         hook::{EndpointTls, Transport},
     },
     tls::{SystemRoots, client_config, expiry},
 };
 
-/// Registrations of validating and of mutating hooks.
-const KINDS: [&str; 2] = ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"];
 /// The most authorities of others that are left in a bundle.
 const MAX_OTHERS: usize = 8;
 
@@ -76,7 +75,8 @@ pub(super) async fn trust(
     now: SystemTime,
 ) -> Result<Trusting, Failure> {
     let mut all = Trusting { missing: names.to_vec(), ..Trusting::default() };
-    for kind in KINDS {
+    for hook_type in [HookType::Validating, HookType::Mutating] {
+        let kind = hook_type.resource();
         let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}");
         for name in names {
             let Some(object) = client.find(&path, name).await? else { continue };

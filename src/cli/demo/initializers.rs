@@ -1,33 +1,27 @@
 //! The story of initializers: new Pods are prepared before anyone sees them, by built-in initializers and by a process.
 
-use std::time::{Duration, Instant};
+use std::{
+    future::pending,
+    time::{Duration, Instant},
+};
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::{signal, sync::mpsc, task::JoinHandle, time::sleep};
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
 
 use super::stage::{
-    self, BAD, Folder, GOOD, Stage, ensure, field, fields, heading, line, millis, object_bytes, status, until, verdict,
+    self, BAD, Folder, GOOD, Stage, ensure, field, fields, heading, line, millis, object_bytes, status, text, until,
+    verdict,
 };
 use crate::{
+    client::{InitializerClient, NewObject, ObjectChange, ObjectRefusal},
     hooks::Method,
     live::attendance,
     wire::{
-        pb::{
-            gatepost::v1::{
-                Claim, Done, InitializerAnswer, InitializerMessage, InitializerTask, initializer_answer::Outcome,
-                initializer_message::Message as ToSidecar, initializers_client::InitializersClient,
-                sidecar_message::Message as FromSidecar,
-            },
-            k8s::io::{
-                api::{
-                    admission::v1::{AdmissionRequest, AdmissionResponse, AdmissionReview},
-                    authentication::v1::UserInfo,
-                },
-                apimachinery::pkg::apis::meta::v1::Status,
-            },
+        pb::k8s::io::api::{
+            admission::v1::{AdmissionRequest, AdmissionResponse, AdmissionReview},
+            authentication::v1::UserInfo,
         },
         request::create,
     },
@@ -114,8 +108,8 @@ impl Story<'_> {
 
     /// The process attaches, and a Pod is prepared.
     async fn attached(&self) -> Result<Instance, String> {
-        let (tasks, mut attempts) = mpsc::channel(16);
-        let instance = self.attach(false, tasks);
+        let (tasks, mut repeats) = mpsc::channel(16);
+        let instance = self.attach(false, tasks)?;
         self.instances(1).await?;
         heading(format!("A process attaches as {NAME}"));
         let response = self.create("web", IMAGE.0, "ann", &[]).await?;
@@ -125,7 +119,7 @@ impl Story<'_> {
         ensure(response.warnings.iter().any(|warning| warning.contains("audit.example.com")), || {
             "no warning says that audit.example.com was passed over".to_owned()
         })?;
-        ensure(attempts.recv().await == Some(1), || "it was not asked once".to_owned())?;
+        ensure(repeats.recv().await == Some(false), || "it was not asked once".to_owned())?;
         Ok(instance)
     }
 
@@ -153,16 +147,17 @@ impl Story<'_> {
         heading("A process takes a Pod and crashes; another finishes it");
         drop(instance);
         self.instances(0).await?;
-        let (tasks, mut attempts) = mpsc::channel(16);
-        let hanging = self.attach(true, tasks.clone());
+        let (tasks, mut repeats) = mpsc::channel(16);
+        let hanging = self.attach(true, tasks.clone())?;
         self.instances(1).await?;
         let crashing = async {
-            let first = attempts.recv().await;
-            let other = self.attach(false, tasks);
+            let first = repeats.recv().await;
+            let other = self.attach(false, tasks)?;
             self.instances(2).await?;
             drop(hanging);
-            let second = attempts.recv().await;
-            ensure((first, second) == (Some(1), Some(2)), || format!("the attempts were {first:?} and {second:?}"))?;
+            let second = repeats.recv().await;
+            let is_repeat = (first, second) == (Some(false), Some(true));
+            ensure(is_repeat, || format!("repeats were {first:?} and {second:?}"))?;
             Ok::<_, String>(other)
         };
         let (response, other) = tokio::join!(self.create("web", IMAGE.0, "ann", &[]), crashing);
@@ -253,15 +248,19 @@ impl Story<'_> {
         .await
     }
 
-    /// Attaches an instance, which reports the attempt of each task. One that hangs takes tasks and does not answer.
-    fn attach(&self, hangs: bool, tasks: mpsc::Sender<u32>) -> Instance {
-        let to = format!("http://{}", self.0.sidecar.addresses.tcp);
-        Instance(tokio::spawn(async move {
-            // The story sees by itself that nobody answers.
-            if let Err(error) = initialize(to, hangs, tasks).await {
-                tracing::debug!(%error, "an initializer's stream has ended");
+    /// Attaches an instance, which reports for each task whether it is a repeat. One that hangs never answers.
+    fn attach(&self, hangs: bool, tasks: mpsc::Sender<bool>) -> Result<Instance, String> {
+        let sidecar = format!("http://{}", self.0.sidecar.addresses.tcp);
+        let channel = Endpoint::from_shared(sidecar).map_err(text)?.connect_lazy();
+        let act = move |object: NewObject| {
+            let tasks = tasks.clone();
+            async move {
+                let _ = tasks.send(object.is_repeat()).await;
+                if hangs { pending().await } else { pin_images(&object) }
             }
-        }))
+        };
+        let client = InitializerClient::new(NAME, TOKEN);
+        Ok(Instance(tokio::spawn(client.run([channel], act, pending()))))
     }
 }
 
@@ -293,32 +292,9 @@ impl Drop for Instance {
     }
 }
 
-async fn initialize(
-    to: String,
-    hangs: bool,
-    tasks: mpsc::Sender<u32>,
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let (sender, messages) = mpsc::channel(16);
-    let claim = Claim { name: NAME.to_owned(), token: TOKEN.to_owned(), window: 0 };
-    sender.send(InitializerMessage { message: Some(ToSidecar::Claim(claim)) }).await?;
-    let channel = Endpoint::from_shared(to)?.connect().await?;
-    let mut incoming = InitializersClient::new(channel).attach(ReceiverStream::new(messages)).await?.into_inner();
-    while let Some(message) = incoming.message().await? {
-        let Some(FromSidecar::Task(task)) = message.message else { continue };
-        let _ = tasks.send(task.attempt).await;
-        if !hangs {
-            let answer = InitializerAnswer { outcome: Some(act(&task)), task: task.task, attempt: task.attempt };
-            sender.send(InitializerMessage { message: Some(ToSidecar::Answer(answer)) }).await?;
-        }
-    }
-    Ok(())
-}
-
-/// A patch, or a refusal of an image that it does not know.
-fn act(task: &InitializerTask) -> Outcome {
-    let request = task.review.as_ref().and_then(|review| review.request.as_ref());
-    let raw = request.and_then(|request| request.object.as_ref()?.raw.as_deref()).unwrap_or_default();
-    let pod: Value = serde_json::from_slice(raw).unwrap_or_default();
+/// Replaces the image that it knows by its digest, and refuses others.
+fn pin_images(object: &NewObject) -> Result<ObjectChange, ObjectRefusal> {
+    let pod: Value = object.read()?;
     let mut patch = Vec::new();
     for list in ["initContainers", "containers"] {
         for (index, container) in pod["spec"][list].as_array().into_iter().flatten().enumerate() {
@@ -326,14 +302,10 @@ fn act(task: &InitializerTask) -> Outcome {
             if image == IMAGE.0 {
                 patch.push(json!({"op": "replace", "path": format!("/spec/{list}/{index}/image"), "value": IMAGE.1}));
             } else if !image.contains('@') {
-                return Outcome::Fail(Status {
-                    code: Some(403),
-                    reason: Some("Forbidden".to_owned()),
-                    message: Some(format!("no digest is known of image {image:?}")),
-                    ..Status::default()
-                });
+                let message = format!("no digest is known of image {image:?}");
+                return Err(ObjectRefusal::new(403, "Forbidden", message));
             }
         }
     }
-    Outcome::Done(Done { patch: Value::from(patch).to_string().into(), add: Vec::new() })
+    Ok(ObjectChange::patch(&patch.into()))
 }

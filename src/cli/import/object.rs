@@ -10,6 +10,7 @@ use crate::{
     cel::Condition,
     cli::command::yaml,
     kube::is_our_own,
+    model::HookType,
     snapshot::{NOT_STATIC, STATIC},
 };
 
@@ -20,40 +21,10 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// No file name may be longer than 255 bytes, and a temporary one is longer by a few.
 const MAX_NAME_BYTES: usize = 200;
 
-/// Which webhook configurations are meant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    Validating,
-    Mutating,
-}
-
-impl Phase {
-    pub(super) fn resource(self) -> &'static str {
-        match self {
-            Self::Validating => "validatingwebhookconfigurations",
-            Self::Mutating => "mutatingwebhookconfigurations",
-        }
-    }
-
-    pub(super) fn kind(self) -> &'static str {
-        match self {
-            Self::Validating => "ValidatingWebhookConfiguration",
-            Self::Mutating => "MutatingWebhookConfiguration",
-        }
-    }
-
-    fn prefix(self) -> &'static str {
-        match self {
-            Self::Validating => "validating",
-            Self::Mutating => "mutating",
-        }
-    }
-}
-
 /// One webhook configuration, ready to be written.
 #[derive(Debug, PartialEq)]
 pub(super) struct Object {
-    pub(super) phase: Phase,
+    pub(super) hook_type: HookType,
     /// Its name in the cluster.
     pub(super) name: String,
     /// Names of its hooks that a Gatepost calls in the apiserver's place.
@@ -66,7 +37,7 @@ impl Object {
     ///
     /// # Errors
     /// The fault: an apiserver would not have stored such an object.
-    pub(super) fn new(phase: Phase, mut value: Value) -> Result<Self, String> {
+    pub(super) fn new(hook_type: HookType, mut value: Value) -> Result<Self, String> {
         let metadata = value.get_mut("metadata").and_then(Value::as_object_mut).ok_or("an object has no metadata")?;
         let name = metadata.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
         let named = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
@@ -93,7 +64,7 @@ impl Object {
             adopted.extend(served.then(|| bare["name"].as_str().unwrap_or_default().to_owned()));
             *entry = bare;
         }
-        Ok(Self { phase, name, adopted, value: sorted(value) })
+        Ok(Self { hook_type, name, adopted, value: sorted(value) })
     }
 
     /// Is it a registration of Gatepost with an apiserver?
@@ -103,7 +74,7 @@ impl Object {
 
     /// The name of its file. Names too long for one are cut, and end with a digest.
     pub(super) fn file(&self) -> String {
-        let (prefix, name) = (self.phase.prefix(), &self.name);
+        let (prefix, name) = (self.hook_type.as_str().to_lowercase(), &self.name);
         match name.get(..MAX_NAME_BYTES) {
             Some(start) if name.len() > MAX_NAME_BYTES => {
                 let digest: String = Sha256::digest(name).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
@@ -200,17 +171,17 @@ pub(super) fn advice(folder: &Path, objects: &[Object], kept: &[Object], sound: 
     next(&format!("serve them: gatepost serve --config {folder} --tls-cert FILE --tls-key FILE{from}"));
     next("register Gatepost with the apiserver: gatepost register --help");
     next("see in /metrics that reviews arrive; until the next step every hook is called twice");
-    for phase in [Phase::Mutating, Phase::Validating] {
-        let names: Vec<_> = of(objects, phase).map(|object| object.name.as_str()).collect();
+    for hook_type in [HookType::Mutating, HookType::Validating] {
+        let names: Vec<_> = of(objects, hook_type).map(|object| object.name.as_str()).collect();
         if !names.is_empty() {
-            let (kind, originals) = (phase.resource(), names.join(" "));
+            let (kind, originals) = (hook_type.resource(), names.join(" "));
             next(&format!(
                 "delete the originals of what is served, and nothing else: kubectl delete {kind} {originals}"
             ));
         }
     }
     let mut notes = Vec::new();
-    if of(objects, Phase::Mutating).next().is_some() {
+    if of(objects, HookType::Mutating).next().is_some() {
         notes.push(
             "mutating hooks are registered apart (gatepost register --kind mutating), and count in the order of their \
              configurations' names; between two of them the apiserver sets no defaults"
@@ -277,8 +248,8 @@ pub(super) fn advice(folder: &Path, objects: &[Object], kept: &[Object], sound: 
     out
 }
 
-fn of(objects: &[Object], phase: Phase) -> impl Iterator<Item = &Object> {
-    objects.iter().filter(move |object| object.phase == phase)
+fn of(objects: &[Object], hook_type: HookType) -> impl Iterator<Item = &Object> {
+    objects.iter().filter(move |object| object.hook_type == hook_type)
 }
 
 fn few<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
@@ -309,8 +280,8 @@ mod tests {
         let full = json!({"name": "x.y", "uid": "1", "resourceVersion": "2", "generation": 3, "selfLink": "/x",
             "creationTimestamp": "2026-11-21T00:00:00Z", "managedFields": [{}], "labels": {"keep": "me"},
             "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"}});
-        let bare = Object::new(Phase::Validating, object(json!({"name": "x.y", "labels": {"keep": "me"}}))).unwrap();
-        let stripped = Object::new(Phase::Validating, object(full)).unwrap();
+        let bare = Object::new(HookType::Validating, object(json!({"name": "x.y", "labels": {"keep": "me"}}))).unwrap();
+        let stripped = Object::new(HookType::Validating, object(full)).unwrap();
         assert_eq!(stripped, bare);
         assert_eq!(stripped.text().unwrap(), bare.text().unwrap());
         assert!(stripped.text().unwrap().starts_with("apiVersion: admissionregistration.k8s.io/v1\nkind: Val"));
@@ -321,8 +292,8 @@ mod tests {
         let mut marked = object(json!({"name": "x"}));
         let condition = json!([{"name": "gatepost.dev/served", "expression": "false"}]);
         marked["webhooks"][1]["matchConditions"] = condition;
-        let bare = Object::new(Phase::Validating, object(json!({"name": "x"}))).unwrap();
-        let copied = Object::new(Phase::Validating, marked).unwrap();
+        let bare = Object::new(HookType::Validating, object(json!({"name": "x"}))).unwrap();
+        let copied = Object::new(HookType::Validating, marked).unwrap();
         assert_eq!(
             (copied.text().unwrap(), &*copied.adopted),
             (bare.text().unwrap(), &["b.example.com".to_owned()][..])
@@ -334,27 +305,27 @@ mod tests {
     fn import_keeps_other_annotations() {
         let annotations =
             json!({"name": "x", "annotations": {LAST_APPLIED: "{}", "cert-manager.io/inject-ca-from": "n/c"}});
-        let text = Object::new(Phase::Mutating, object(annotations)).unwrap().text().unwrap();
+        let text = Object::new(HookType::Mutating, object(annotations)).unwrap().text().unwrap();
         assert!(text.contains("cert-manager.io/inject-ca-from") && !text.contains("last-applied"), "{text}");
     }
 
     #[test]
     fn import_marks_stored_objects_as_not_static() {
-        let text = |name| Object::new(Phase::Validating, object(json!({"name": name}))).unwrap().text().unwrap();
+        let text = |name| Object::new(HookType::Validating, object(json!({"name": name}))).unwrap().text().unwrap();
         assert!(text("x.static.k8s.io").contains("gatepost.dev/static: \"false\""), "{}", text("x.static.k8s.io"));
         assert!(!text("x.k8s.io").contains("annotations"));
     }
 
     #[test]
-    fn import_names_files_after_phase_and_object() {
-        let named = |phase, name: &str| Object::new(phase, object(json!({"name": name})));
-        assert_eq!(named(Phase::Validating, "a.b-c").unwrap().file(), "validating-a.b-c.yaml");
-        assert_eq!(named(Phase::Mutating, "a").unwrap().file(), "mutating-a.yaml");
+    fn import_names_files_after_type_and_object() {
+        let named = |hook_type, name: &str| Object::new(hook_type, object(json!({"name": name})));
+        assert_eq!(named(HookType::Validating, "a.b-c").unwrap().file(), "validating-a.b-c.yaml");
+        assert_eq!(named(HookType::Mutating, "a").unwrap().file(), "mutating-a.yaml");
         let (one, other) = ("a".repeat(252) + "b", "a".repeat(253));
-        let [one, other] = [one, other].map(|name| named(Phase::Validating, &name).unwrap().file());
+        let [one, other] = [one, other].map(|name| named(HookType::Validating, &name).unwrap().file());
         assert!(one != other && one.len() < 240, "{one}");
         for wrong in ["", "../x", "a/b", "A", "a b"] {
-            assert!(named(Phase::Validating, wrong).is_err(), "{wrong}");
+            assert!(named(HookType::Validating, wrong).is_err(), "{wrong}");
         }
     }
 
@@ -362,7 +333,7 @@ mod tests {
     fn import_knows_our_registration_by_its_label() {
         let labelled = |value| {
             let metadata = json!({"name": "g", "labels": {MANAGED_BY.0: value}});
-            Object::new(Phase::Validating, object(metadata))
+            Object::new(HookType::Validating, object(metadata))
         };
         assert!(labelled("gatepost").unwrap().is_our_own());
         assert!(!labelled("Helm").unwrap().is_our_own());
@@ -370,18 +341,18 @@ mod tests {
 
     #[test]
     fn import_finds_hooks_with_services_and_namespace_selectors() {
-        let object = Object::new(Phase::Validating, object(json!({"name": "x"}))).unwrap();
+        let object = Object::new(HookType::Validating, object(json!({"name": "x"}))).unwrap();
         assert_eq!(object.services().collect::<Vec<_>>(), [("a.example.com", "s.n.svc".to_owned())]);
         assert_eq!(object.namespace_selectors().collect::<Vec<_>>(), ["b.example.com"]);
     }
 
-    fn object(phase: Phase, webhooks: Value) -> Object {
-        Object::new(phase, json!({"metadata": {"name": "x"}, "webhooks": webhooks})).unwrap()
+    fn with_webhooks(hook_type: HookType, webhooks: Value) -> Object {
+        Object::new(hook_type, json!({"metadata": {"name": "x"}, "webhooks": webhooks})).unwrap()
     }
 
     #[test]
     fn import_advice_deletes_originals_last() {
-        let objects = [object(Phase::Validating, json!([])), object(Phase::Mutating, json!([]))];
+        let objects = [with_webhooks(HookType::Validating, json!([])), with_webhooks(HookType::Mutating, json!([]))];
         let printed = advice(Path::new("f"), &objects, &[], true);
         assert!(
             printed.contains("1. see that every hook answers") && printed.contains("check --connect f\n"),
@@ -406,7 +377,7 @@ mod tests {
 
     #[test]
     fn import_advice_keeps_originals_that_are_not_served() {
-        let named = |name: &str| Object::new(Phase::Validating, json!({"metadata": {"name": name}})).unwrap();
+        let named = |name: &str| Object::new(HookType::Validating, json!({"metadata": {"name": name}})).unwrap();
         let printed = advice(Path::new("f"), &[named("served")], &[named("kept")], true);
         assert!(printed.contains("kubectl delete validatingwebhookconfigurations served\n"), "{printed}");
         assert!(printed.contains("kept stay in the cluster, too"), "{printed}");
@@ -415,18 +386,18 @@ mod tests {
     #[test]
     fn import_advice_names_hooks_with_needs() {
         let service = |n: usize| json!({"name": format!("h{n}.a.b"), "clientConfig": {"service": {"name": format!("s{n}"), "namespace": "n"}}, "namespaceSelector": {"matchLabels": {"a": "b"}}});
-        let objects = [object(Phase::Validating, (0..7).map(service).collect())];
+        let objects = [with_webhooks(HookType::Validating, (0..7).map(service).collect())];
         let printed = advice(Path::new("f"), &objects, &[], true);
         assert!(printed.contains("hooks that name a Service: 7; Gatepost asks for s0.n.svc"), "{printed}");
         assert!(printed.contains("--tls-key FILE --namespaces-from KUBECONFIG\n"), "{printed}");
         assert!(printed.contains("and 2 more") && printed.contains("namespaceSelector: 7 (h0.a.b,"), "{printed}");
         let condition = json!([{"name": "c", "expression": "authorizer.path('/x').check('get').allowed()"}]);
-        let objects = [object(Phase::Validating, json!([{"name": "a.b.c", "matchConditions": condition}]))];
+        let objects = [with_webhooks(HookType::Validating, json!([{"name": "a.b.c", "matchConditions": condition}]))];
         let printed = advice(Path::new("f"), &objects, &[], true);
         assert!(printed.contains("check --connect --authorizer f\n") && printed.contains("(a.b.c)"), "{printed}");
         assert!(printed.contains("--tls-key FILE --namespaces-from KUBECONFIG\n"), "{printed}");
         let condition = json!([{"name": "c", "expression": "!('authorizer' in object.metadata.labels)"}]);
-        let objects = [object(Phase::Validating, json!([{"name": "a.b.c", "matchConditions": condition}]))];
+        let objects = [with_webhooks(HookType::Validating, json!([{"name": "a.b.c", "matchConditions": condition}]))];
         let printed = advice(Path::new("f"), &objects, &[], true);
         assert!(printed.contains("check --connect f\n") && !printed.contains("the authorizer"), "{printed}");
     }

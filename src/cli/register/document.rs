@@ -117,17 +117,10 @@ impl Registration {
         }
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": self.kind(),
+            "kind": self.hook_type.kind(),
             "metadata": metadata,
             "webhooks": webhooks,
         })
-    }
-
-    const fn kind(&self) -> &'static str {
-        match self.hook_type {
-            HookType::Validating => "ValidatingWebhookConfiguration",
-            HookType::Mutating => "MutatingWebhookConfiguration",
-        }
     }
 
     fn webhook(&self, entry: &WebhookEntry, number: usize) -> Value {

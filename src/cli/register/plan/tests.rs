@@ -113,14 +113,14 @@ fn registration_adds_no_hazard_to_those_of_its_hooks() {
     let wanted = hooks(&lines.iter().map(String::as_str).collect::<Vec<_>>());
     let plan = plan(&wanted, &[]);
     let webhook = |(entry, number): (&WebhookEntry, usize)| {
-        serde_json::json!({"name": format!("g{number}.entries.example.com"), "sideEffects": "None", "admissionReviewVersions": ["v1"],
+        json!({"name": format!("g{number}.entries.example.com"), "sideEffects": "None", "admissionReviewVersions": ["v1"],
             "clientConfig": {"url": "https://127.0.0.1:9440/validate"}, "failurePolicy": if entry.closed { "Fail" } else { "Ignore" },
             "rules": rules(&entry.atoms),
             "namespaceSelector": snapshot::hazards::written_selector(&entry.namespaces.0)})
     };
     let webhooks: Vec<_> = plan.entries.iter().zip(1..).map(webhook).collect();
     let text =
-        serde_json::json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
         "metadata": {"name": "g"}, "webhooks": webhooks})
         .to_string();
     let file = SourceFile { name: "g.json".into(), bytes: text.into() };
@@ -160,10 +160,10 @@ fn sent(rules: &[Rule], made: &RuleTarget<'_>, served: &[&str], equivalent: bool
 
 /// The rules of an entry, as they are printed and read again.
 fn printed(entry: &WebhookEntry) -> Vec<Rule> {
-    let words = |value: &serde_json::Value| -> Vec<Box<str>> {
+    let words = |value: &Value| -> Vec<Box<str>> {
         value.as_array().unwrap().iter().map(|word| word.as_str().unwrap().into()).collect()
     };
-    let rule = |rule: &serde_json::Value| Rule {
+    let rule = |rule: &Value| Rule {
         operations: Operation::ALL
             .into_iter()
             .filter(|o| words(&rule["operations"]).contains(&o.as_str().into()))
@@ -306,8 +306,8 @@ fn hooks_of(rules: &[&[&str]]) -> Vec<Arc<Hook>> {
 }
 
 /// The entries, each rule in the form above.
-fn union_of(rules: &[&[&str]]) -> (Vec<Vec<String>>, Vec<String>) {
-    let union = union(&hooks_of(rules));
+fn union_of(hooks: &[&[&str]]) -> (Vec<Vec<String>>, Vec<String>) {
+    let union = union(&hooks_of(hooks));
     let words = |value: &Value| -> String {
         value.as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect::<Vec<_>>().join(",")
     };
@@ -455,7 +455,7 @@ fn registration_sends_new_objects_to_initializers_once() {
     let plan = plan(&wanted_by_initializers(&snapshot, HookType::Mutating), &[]);
     let entries: Vec<_> = plan.entries.iter().map(|entry| (entry.closed, rules(&entry.atoms))).collect();
     let rules = |group: &str, resource: &str| {
-        serde_json::json!({"operations": ["CREATE"], "apiGroups": [group], "apiVersions": ["v1"], "resources": [resource],
+        json!({"operations": ["CREATE"], "apiGroups": [group], "apiVersions": ["v1"], "resources": [resource],
             "scope": "*"})
     };
     assert!(wanted_by_initializers(&snapshot, HookType::Validating).is_empty());
@@ -476,11 +476,11 @@ fn registration_sends_updates_of_objects_stored_by_label() {
         let entries: Vec<_> = plan.entries.iter().map(|entry| (entry.closed, rules(&entry.atoms))).collect();
         let sent = |operation: &str, resource: &str| {
             entries.iter().any(|(closed, rules)| {
-                let has = |list: &serde_json::Value, text: &str| {
+                let has = |list: &Value, text: &str| {
                     list.as_array().is_some_and(|list| list.iter().any(|one| one == text))
                 };
                 let covers =
-                    |rule: &serde_json::Value| has(&rule["operations"], operation) && has(&rule["resources"], resource);
+                    |rule: &Value| has(&rule["operations"], operation) && has(&rule["resources"], resource);
                 *closed && rules.iter().any(covers)
             })
         };
