@@ -96,7 +96,7 @@ impl Check {
             then(against::report(&candidate.snapshot, &self.against)?);
         }
         if self.connect {
-            then(report(&candidate).map_err(|error| error.to_string())?);
+            then(connect(&candidate)?);
         }
         Ok((report, exit))
     }

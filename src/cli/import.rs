@@ -139,7 +139,7 @@ impl Import {
             report.push_str("there is nothing to import, and nothing was checked\n");
             return Ok((report, CommandExit::Good));
         }
-        report.push_str(&report(&judged));
+        report.push_str(&not_served(&judged));
         let (served, kept): (Vec<_>, Vec<_>) = judged.into_iter().partition(|(_, fate)| *fate == Fate::Served);
         let [served, kept] = [served, kept].map(|part| part.into_iter().map(|(object, _)| object).collect::<Vec<_>>());
         let exit = if served.is_empty() { CommandExit::Good } else { self.check(&mut report)? };

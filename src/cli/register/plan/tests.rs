@@ -119,10 +119,9 @@ fn registration_adds_no_hazard_to_those_of_its_hooks() {
             "namespaceSelector": snapshot::hazards::written_selector(&entry.namespaces.0)})
     };
     let webhooks: Vec<_> = plan.entries.iter().zip(1..).map(webhook).collect();
-    let text =
-        json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+    let text = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
         "metadata": {"name": "g"}, "webhooks": webhooks})
-        .to_string();
+    .to_string();
     let file = SourceFile { name: "g.json".into(), bytes: text.into() };
     let registration = snapshot::load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
     let bad: Vec<_> = registration
@@ -476,11 +475,9 @@ fn registration_sends_updates_of_objects_stored_by_label() {
         let entries: Vec<_> = plan.entries.iter().map(|entry| (entry.closed, rules(&entry.atoms))).collect();
         let sent = |operation: &str, resource: &str| {
             entries.iter().any(|(closed, rules)| {
-                let has = |list: &Value, text: &str| {
-                    list.as_array().is_some_and(|list| list.iter().any(|one| one == text))
-                };
-                let covers =
-                    |rule: &Value| has(&rule["operations"], operation) && has(&rule["resources"], resource);
+                let has =
+                    |list: &Value, text: &str| list.as_array().is_some_and(|list| list.iter().any(|one| one == text));
+                let covers = |rule: &Value| has(&rule["operations"], operation) && has(&rule["resources"], resource);
                 *closed && rules.iter().any(covers)
             })
         };
