@@ -13,8 +13,8 @@ use tokio::time::{sleep, timeout};
 use super::command::{CommandExit, access, block_on, counted, duration, finish, misused, with_fix};
 use crate::{
     adopt::{
-        AdoptionScope, CONDITION, Guard, LEADER, LIVE, Lease, MANAGER, Reason, Registered, SeenWebhook, WebhookKey,
-        WebhookStanding, Wishes, applied,
+        AdoptionRequests, AdoptionScope, CONDITION, FinalizerChange, LEADER_LEASE, Lease, MANAGER, OwnRegistration,
+        REPLICA_LEASE_DURATION, Reason, SeenWebhook, WebhookKey, WebhookStanding, conditions_document,
     },
     kube::{KubeAccess, KubeClient, KubeError},
     model::HookType,
@@ -159,7 +159,7 @@ impl AdoptCommand {
             if plan {
                 return cluster.plan(selector.as_ref().unwrap_or(&AdoptionScope::All)).await;
             }
-            cluster.change_wishes(|wishes| wishes.adopting(&names, all)).await?;
+            cluster.change_requests(|requests| requests.adopt(&names, all)).await?;
             cluster.wait(&names, within, State::Taken).await
         })
     }
@@ -174,7 +174,7 @@ impl Release {
         let Self { names, all, cluster } = self;
         run(async move {
             let (mut cluster, within) = cluster.open().await?;
-            cluster.change_wishes(|wishes| wishes.releasing(&names, all)).await?;
+            cluster.change_requests(|requests| requests.release(&names, all)).await?;
             cluster.wait(&names, within, State::Released).await
         })
     }
@@ -185,14 +185,14 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Attempts at a write that conflicts with others.
 const MAX_WRITE_ATTEMPTS: usize = 10;
 /// Bound on the patch with all requests: the lease has more to hold.
-const MAX_WISHES_BYTES: usize = 64 << 10;
+const MAX_REQUESTS_BYTES: usize = 64 << 10;
 
 /// Prefix of the text of `Reason::NotWanted`.
 const NOT_SELECTED: &str = "not selected";
 /// Prefix of the text of `Reason::Released`.
 const RELEASED: &str = "released;";
 /// Time without a renewal after which no replica leads: another live one would have taken the lease by then.
-const LEADER_TIMEOUT: Duration = LIVE.saturating_add(Duration::from_secs(5));
+const LEADER_TIMEOUT: Duration = REPLICA_LEASE_DURATION.saturating_add(Duration::from_secs(5));
 /// Time for which replicas may go on calling a webhook that was given back.
 const SETTLE_TIME: Duration = Duration::from_secs(5);
 
@@ -235,10 +235,10 @@ impl Cluster {
     }
 
     async fn seen(&self, wanted: &AdoptionScope, leases: &[Lease]) -> Result<Vec<SeenWebhook>, String> {
-        let wishes = leases.iter().find(|lease| lease.is_leader()).map(Lease::wishes).unwrap_or_default();
+        let requests = leases.iter().find(|lease| lease.is_leader()).map(Lease::requests).unwrap_or_default();
         let lists = self.lists().await?;
         let adopt = Adopt { wanted: wanted.clone(), ..self.adopt.clone() };
-        let judging = tokio::task::spawn_blocking(move || adopting::judged(&lists, &adopt, &wishes));
+        let judging = tokio::task::spawn_blocking(move || adopting::judged(&lists, &adopt, &requests));
         judging.await.map_err(|error| format!("judging the webhooks failed: {error}; report this bug"))
     }
 
@@ -316,18 +316,18 @@ impl Cluster {
     }
 
     /// Changes the requests in the leader's lease, where the replicas read them.
-    async fn change_wishes(&self, change: impl Fn(&mut Wishes)) -> Result<(), String> {
-        let path = format!("{}/{LEADER}", self.adopt.leases());
+    async fn change_requests(&self, change: impl Fn(&mut AdoptionRequests)) -> Result<(), String> {
+        let path = format!("{}/{LEADER_LEASE}", self.adopt.leases());
         for _ in 0..MAX_WRITE_ATTEMPTS {
             let leases = self.leases().await?;
             let Some(leader) = leases.iter().find(|lease| lease.is_leader()) else {
                 self.adopt.make_leader_lease(&self.client).await.map_err(with_fix)?;
                 continue;
             };
-            let mut wishes = leader.wishes();
-            change(&mut wishes);
-            let mut patch = wishes.patch();
-            if patch.to_string().len() > MAX_WISHES_BYTES {
+            let mut requests = leader.requests();
+            change(&mut requests);
+            let mut patch = requests.patch();
+            if patch.to_string().len() > MAX_REQUESTS_BYTES {
                 return Err("too many names; give --all, or a selector to serve --adopt".to_owned());
             }
             patch["metadata"]["resourceVersion"] = leader.version.as_str().into();
@@ -431,8 +431,10 @@ impl Cluster {
         }
         for (hook_type, items) in self.lists().await? {
             let ours = items.iter().filter(|item| self.adopt.is_our_own(item));
-            for registered in ours.filter_map(|item| Registered::of(hook_type, item)).filter(|it| it.guarded) {
-                hold(&self.client, &Guard { registered, on: false }).await.map_err(with_fix)?;
+            for registered in ours.filter_map(|item| OwnRegistration::of(hook_type, item)).filter(|it| it.guarded) {
+                hold(&self.client, &FinalizerChange { registration: registered, add: false })
+                    .await
+                    .map_err(with_fix)?;
             }
         }
         Ok(())
@@ -528,7 +530,7 @@ async fn give_back(client: &KubeClient, seen: &[SeenWebhook]) -> Result<(), Kube
         let WebhookStanding { key, uid, .. } = &seen.standing;
         let path = key.path();
         // Ours first: what was applied would come back with the next apply.
-        let nothing = applied(key.hook_type, &key.configuration, uid, None, &[]);
+        let nothing = conditions_document(key.hook_type, &key.configuration, uid, None, &[]);
         match client.apply_conditions(MANAGER, &path, &nothing).await {
             Ok(_) | Err(KubeError::Unwritten { code: 404 | 409, .. }) => {}
             Err(error) => return Err(error),
