@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     cli::command::replace_file,
-    files::regular,
+    files,
     kube::{KubeClient, MANAGED_BY},
 };
 
@@ -148,7 +148,7 @@ fn read_folder(folder: &Path) -> io::Result<(BTreeMap<String, String>, Version)>
     })?;
     let mut files = BTreeMap::new();
     for name in NAMES {
-        match regular::read(&folder.join(name), MAX_FILE_BYTES) {
+        match files::read(&folder.join(name), MAX_FILE_BYTES) {
             Ok(bytes) => drop(String::from_utf8(bytes).map(|text| files.insert(name.to_owned(), text))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),

@@ -1,6 +1,6 @@
 //! Patterns of Go's syntax, and what they take.
 
-use super::*;
+use crate::functions::regex::*;
 
 #[test]
 fn what_go_means_by_a_pattern_is_kept() {
@@ -58,4 +58,11 @@ fn repetitions_are_counted_as_if_written_out() {
     ] {
         assert_eq!(positions(pattern), wanted, "{pattern}");
     }
+}
+
+#[test]
+fn what_go_prints_is_distinguished_from_what_it_escapes() {
+    let odd = |text| unprintable(text).collect::<Vec<_>>();
+    assert!(odd("a b\u{e9}\u{1f9ff}").is_empty());
+    assert_eq!(odd("a\n\u{a0}b\"c\\"), [1..4, 5..6, 7..8]);
 }
