@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     model::{Endpoint, Step, Unreachable, hook::Address},
-    tls::error_text::reason,
+    tls::reason,
 };
 
 /// Time without any acknowledgement after which a peer is dead, so that half-open connections to dead pods end

@@ -11,7 +11,7 @@ use std::{
 use bytes::{Buf, Bytes, BytesMut};
 use gatepost::{
     front::{Bound, FrontLimits},
-    live::current::STALE_AFTER,
+    live::STALE_AFTER,
     review::{
         Gate, Reasons,
         read_policy::{ObjectRead, read_policy},
