@@ -64,7 +64,6 @@ const DOORS: [(&str, &[&str]); 17] = [
     (
         "rustc_hash",
         &[
-            "review/conditions.rs",
             "app/certificates.rs",
             "hooks/http1/pool.rs",
             "hooks/patch_rates.rs",

@@ -10,6 +10,9 @@ use crate::{
 /// A rejection on its way up; boxed because it is large and rare.
 pub(super) type StatusError = Box<StatusInfo>;
 
+/// What is said of each hook whose turn did not come.
+pub(super) const NOT_CALLED_IN_TIME: &str = "not called: the request's time was over";
+
 fn failure(code: i32, reason: &str, message: String) -> StatusInfo {
     StatusInfo { code, status: "Failure".into(), reason: reason.into(), message, ..StatusInfo::default() }
 }
@@ -208,7 +211,7 @@ pub(super) fn initializer_rejected(name: &str, said: StatusInfo) -> StatusInfo {
 pub(super) fn stale(age: Option<Duration>, trusted: Duration, rejected: Option<&Rejection>) -> StatusInfo {
     let how = match (age, rejected.map(|rejected| &*rejected.problems)) {
         (Some(age), _) => {
-            // Of what is trusted for less than usual, tenths count.
+            // Shows tenths of a second below the default bound.
             let seconds = |time: Duration| match trusted.subsec_millis() {
                 0 => time.as_secs().to_string(),
                 _ => format!("{:.1}", time.as_secs_f64()),
@@ -245,11 +248,10 @@ pub(super) fn segments_moved() -> StatusInfo {
 /// Problem of a configuration without the values quoted in it, since any user with write access may read it: where and
 /// how, never what stands there. It may be a password in the wrong place.
 fn without_quotes(problem: &str) -> String {
-    /// Characters.
-    const LONGEST: usize = 240;
+    const MAX_CHARACTERS: usize = 240;
     let (mut shown, mut quoted, mut escaped) = (String::new(), false, false);
     for (count, c) in problem.chars().enumerate() {
-        if count == LONGEST {
+        if count == MAX_CHARACTERS {
             shown.push('…');
             break;
         }
