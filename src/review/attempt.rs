@@ -25,7 +25,7 @@ use tracing::{Span, debug_span};
 
 use super::{context::Caller, failure};
 use crate::{
-    hooks::{GrpcRequest, HookRequest, HttpRequest, Method, Processed, Reply, Reuse},
+    hooks::{GrpcRequest, HookRequest, HttpRequest, Method, ProcessingEvidence, Reply, Reuse},
     live::LiveHook,
     model::{CallFailure, HookType, Protocol, Review},
 };
@@ -62,7 +62,7 @@ pub(super) enum CallResult<'r> {
     /// A reply, not yet looked into.
     Reply(&'r Reply),
     /// Nothing usable.
-    Failure(&'r CallFailure, Processed),
+    Failure(&'r CallFailure, ProcessingEvidence),
 }
 
 /// Step after what came of a call.
@@ -115,9 +115,9 @@ impl RetryState {
                 pause.map_or(NextStep::Settle, NextStep::Rest)
             }
             CallResult::Reply(Reply::Grpc(_)) => NextStep::Settle,
-            CallResult::Failure(failure, processed) => {
+            CallResult::Failure(failure, evidence) => {
                 let retries = terms.retry && terms.idempotent && !self.retried && failure.may_retry();
-                match processed.resend(self.resends, terms.idempotent) {
+                match evidence.resend(self.resends, terms.idempotent) {
                     Some(reuse) => NextStep::Resend(reuse),
                     None if retries && !left.is_zero() => NextStep::Retry,
                     None => NextStep::Settle,

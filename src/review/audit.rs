@@ -8,6 +8,7 @@ use std::{
 use serde::{Serialize, Serializer};
 
 use super::{
+    bypass::Pass,
     context::ReviewContext,
     draft::Draft,
     record::{CallRecord, Ending},
@@ -91,7 +92,7 @@ struct Line<'a> {
     message: Option<String>,
     took_us: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    bypass: Vec<BypassLine<'a>>,
+    bypass: Vec<Pass<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     break_glass: Vec<BreakGlassLine<'a>>,
     hooks: Hooks<'a>,
@@ -112,14 +113,6 @@ struct BreakGlassLine<'a> {
     until: String,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     hooks: &'a [Box<str>],
-}
-
-/// Bypass rule that matched.
-#[derive(Serialize)]
-struct BypassLine<'a> {
-    name: &'a str,
-    effect: &'static str,
-    reason: &'a str,
 }
 
 /// Calls of hooks, as a list.
@@ -217,10 +210,7 @@ pub(super) fn audit_line(ctx: &ReviewContext<'_>, draft: &Draft<'_>, verdict: &V
         reason: refusal.and_then(|refusal| reason(refusal, said)),
         message: refusal.filter(|_| said).map(|refusal| shortened_to(MAX_MESSAGE, &refusal.message)),
         took_us: took.as_micros() as u64,
-        bypass: bypass
-            .passes()
-            .map(|pass| BypassLine { name: pass.name, effect: pass.effect.as_str(), reason: pass.reason })
-            .collect(),
+        bypass: bypass.passes().collect(),
         break_glass: bypass.open_break_glass().iter().map(|open| break_glass(&open.document)).collect(),
         hooks: Hooks(&draft.calls),
         hooks_left_out: Some(draft.left_out_calls()).filter(|more| *more > 0),

@@ -4,6 +4,7 @@
 //! The rules are those of the snapshot in force, however old it is: a configuration that cannot be read must not close
 //! what its administrator has opened. Break-glass needs no snapshot at all.
 
+use serde::Serialize;
 use smallvec::SmallVec;
 
 use crate::{
@@ -36,12 +37,12 @@ pub(super) struct BypassDecision<'a> {
     break_glass: SmallVec<[Open; 1]>,
 }
 
-/// One reason for which a request was let past, for the audit log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// One reason for which a request was let past, as the audit log has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Pass<'a> {
-    pub(super) name: &'a str,
-    pub(super) reason: &'a str,
-    pub(super) effect: BypassEffect,
+    name: &'a str,
+    effect: &'static str,
+    reason: &'a str,
 }
 
 impl<'a> BypassDecision<'a> {
@@ -102,8 +103,8 @@ impl<'a> BypassDecision<'a> {
 
     /// Every reason there is, in order; what is opened in an emergency apart.
     pub(super) fn passes(&self) -> impl Iterator<Item = Pass<'_>> {
-        let ours = Pass { name: OWN, reason: OWN_REASON, effect: BypassEffect::Skip };
-        let rule = |rule: &'a Bypass| Pass { name: &rule.name, reason: &rule.reason, effect: rule.effect };
+        let ours = Pass { name: OWN, reason: OWN_REASON, effect: BypassEffect::Skip.as_str() };
+        let rule = |rule: &'a Bypass| Pass { name: &rule.name, reason: &rule.reason, effect: rule.effect.as_str() };
         (self.eligibility == Eligibility::OwnConfig).then_some(ours).into_iter().chain(self.rules().map(rule))
     }
 
@@ -130,8 +131,7 @@ impl<'a> BypassDecision<'a> {
             |key: &str| key.split_once('/').is_some_and(|(prefix, _)| prefix == BYPASSED || prefix == BREAK_GLASS);
         verdict.audit_annotations.retain(|(key, _)| !ours(key));
         for Pass { name, reason, effect } in self.passes() {
-            let said = format!("{}: {reason}", effect.as_str());
-            verdict.audit_annotations.push((format!("{BYPASSED}/{name}"), said));
+            verdict.audit_annotations.push((format!("{BYPASSED}/{name}"), format!("{effect}: {reason}")));
         }
         for (at, open) in self.break_glass.iter().enumerate() {
             let (said, warning) = annotation_and_warning(open);

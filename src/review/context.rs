@@ -12,7 +12,7 @@ use tracing::{Span, debug_span};
 use super::{
     bypass::BypassDecision,
     conditions::Access,
-    object::PatchedObject,
+    object::{PatchFailure, PatchedObject, patched, room_for, scanned},
     status::{self, StatusError},
 };
 use crate::{
@@ -20,7 +20,8 @@ use crate::{
     live::{Authorizer, Current, Discovery, Generation, Namespaces, discovery::DiscoveryView},
     memory::MemoryBudget,
     model::{Deadline, Dispatch, Hops, Labels, Phase, ResourceInitializers, Review, registration::Segment},
-    offload,
+    offload::{self, LARGE},
+    patch::Patch,
     telemetry::{Audit, Metrics},
 };
 
@@ -201,6 +202,28 @@ impl<'a> ReviewContext<'a> {
     ) -> Result<T, StatusError> {
         let read = self.in_time(offload::run(bytes, reading)).await?;
         read.map_err(|why| Box::new(status::internal(&why)))
+    }
+
+    /// Applies a patch, whose text has that many bytes, to the object of `review`, which is what `before` has made of it:
+    /// beside the worker where there is much to go through, and within the request's time.
+    pub(super) async fn apply(
+        &self,
+        (patch, text): (Patch, usize),
+        review: &Review,
+        before: Option<&Arc<PatchedObject>>,
+    ) -> Result<Result<Option<PatchedObject>, PatchFailure>, StatusError> {
+        // All that the review holds, what patches have opened before, and the patch.
+        let before_bytes = before.map_or(0, |before| before.document.held() + before.document.rope().len());
+        let size = review.bytes.len() + before_bytes + scanned(&patch, text);
+        let Some(room) = room_for(&patch, text, (review, before), &self.deps.memory) else {
+            return Ok(Err(PatchFailure::NoRoom));
+        };
+        if size < LARGE {
+            return Ok(patched(review, before, &patch, room, None));
+        }
+        let (review, before) = (review.clone(), before.cloned());
+        let applying = move |cancelled: &_| patched(&review, before.as_ref(), &patch, room, Some(cancelled));
+        self.in_time(offload::run_unless_dropped(size, applying)).await
     }
 
     /// Result of this work, within the request's time.

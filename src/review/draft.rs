@@ -50,12 +50,12 @@ impl StoredList {
 }
 
 /// A verdict in the making.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Draft<'a> {
     /// Calls of hooks that count, in the order of the verdict and of the audit line.
     pub(super) calls: Vec<CallRecord<'a>>,
     /// Mutating hooks whose turn did not come in time. The first of them are named in `calls`.
-    out_of_time: usize,
+    pub(super) out_of_time: usize,
     /// Turns of initializers, in order.
     pub(super) initializers: Vec<InitializerTurn>,
     /// The object as it is now, where something has changed it. Its room in the memory budget is kept with it.
@@ -63,7 +63,7 @@ pub(super) struct Draft<'a> {
     /// No hook is asked about this request.
     pub(super) skips_hooks: bool,
     /// The list of the stored object that an update finds, as far as it could be read.
-    pub(super) stored_list: Result<Option<StoredList>, StatusError>,
+    pub(super) stored_list: Option<Result<StoredList, StatusError>>,
     /// Rejection, where no hook's answer gives one.
     pub(super) refusal: Option<StatusError>,
     /// Something rejects the request.
@@ -79,23 +79,6 @@ pub(super) struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    pub(super) fn new(skips_hooks: bool) -> Self {
-        Self {
-            calls: Vec::new(),
-            out_of_time: 0,
-            initializers: Vec::new(),
-            object: None,
-            skips_hooks,
-            stored_list: Ok(None),
-            refusal: None,
-            is_rejected: false,
-            is_initializer_denial: false,
-            break_glass_applied: false,
-            pending_warning: None,
-            outcome: None,
-        }
-    }
-
     /// Adds a call.
     pub(super) fn add(&mut self, call: CallRecord<'a>) {
         self.is_rejected |= call.rejects();

@@ -55,10 +55,10 @@ pub(super) async fn find_stored_list(ctx: &ReviewContext<'_>, draft: &mut Draft<
     }
     draft.stored_list = match Box::pin(stored::stored_list(ctx, review, review.old_object.clone())).await {
         Err(refusal) if !ctx.bypass.skips_all() => return draft.refuse(refusal),
-        list => list,
+        list => list.transpose(),
     };
     // A change of an unfinished object is part of its CREATE: the hooks of that are asked about what becomes of it.
-    draft.skips_hooks |= matches!(&draft.stored_list, Ok(Some(list)) if list.is_unfinished());
+    draft.skips_hooks |= matches!(&draft.stored_list, Some(Ok(list)) if list.is_unfinished());
     Flow::Continue(())
 }
 

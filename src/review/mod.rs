@@ -54,7 +54,7 @@ pub async fn decide(deps: &AdmissionDeps, review: &Review, caller: &Caller) -> V
     let generation = &*deps.current.enter();
     let ctx = ReviewContext::new(deps, (review, caller), (began, age), generation);
     let deciding = async {
-        let mut draft = Draft::new(ctx.bypass.skips_all());
+        let mut draft = Draft { skips_hooks: ctx.bypass.skips_all(), ..Draft::default() };
         let _ = run(&ctx, &mut draft).await;
         conclude(&ctx, draft)
     };

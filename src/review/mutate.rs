@@ -26,19 +26,17 @@ use super::{
     draft::{Draft, Flow},
     facts::Facts,
     failure,
-    object::{PatchFailure, PatchedObject, patched, room_for, scanned},
+    object::{PatchFailure, PatchedObject},
     record::{CallRecord, Change, Ending},
     round::{self, Until},
     select::{self, Role, SelectedHook, UnmetHook},
-    status::{self, StatusError},
+    status,
 };
 use crate::{
     clock::now,
     hooks::RequestKind,
     live::{LiveHook, discovery::DiscoveryView},
     model::{CallFailure, Dispatch, HookType, ProposedPatch, Reinvocation, Review, StatusCause, StatusInfo},
-    offload::{self, LARGE},
-    patch::Patch,
     snapshot::HookSet,
 };
 
@@ -390,7 +388,7 @@ async fn apply(
     let (name, size) = (record.decider.name(), text.len());
     let refused = |why: &str| Change::Refused(Box::new(status::patch_refused(name, why)));
     let (change, changed) = match proposed {
-        Some(Change::Proposed(Ok(patch))) => match apply_parsed(ctx, patch, size, review, before).await {
+        Some(Change::Proposed(Ok(patch))) => match ctx.apply((patch, size), review, before).await {
             Ok(Ok(None)) => (Change::Unchanged(text), None),
             Ok(Ok(Some(changed))) => (Change::Patched(text), Some(Arc::new(changed))),
             Ok(Err(PatchFailure::NoRoom)) => (Change::Refused(Box::new(status::no_room(name))), None),
@@ -406,26 +404,4 @@ async fn apply(
     };
     record.change = Some(Box::new(change));
     changed
-}
-
-/// Applies a patch, whose text has that many bytes, beside the worker where there is much to go through.
-async fn apply_parsed(
-    ctx: &ReviewContext<'_>,
-    patch: Patch,
-    text: usize,
-    review: &Review,
-    before: Option<&Arc<PatchedObject>>,
-) -> Result<Result<Option<PatchedObject>, PatchFailure>, StatusError> {
-    // Bytes to scan: all that the review holds, those that patches have opened before, and those of the patch.
-    let before_bytes = before.map_or(0, |before| before.document.held() + before.document.rope().len());
-    let size = review.bytes.len() + before_bytes + scanned(&patch, text);
-    let Some(room) = room_for(&patch, text, (review, before), &ctx.deps.memory) else {
-        return Ok(Err(PatchFailure::NoRoom));
-    };
-    if size < LARGE {
-        return Ok(patched(review, before, &patch, room, None));
-    }
-    let (review, before) = (review.clone(), before.cloned());
-    let applying = move |cancelled: &_| patched(&review, before.as_ref(), &patch, room, Some(cancelled));
-    ctx.in_time(offload::run_unless_dropped(size, applying)).await
 }

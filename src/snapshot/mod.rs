@@ -15,6 +15,8 @@
 
 pub(crate) mod check;
 pub mod coverage;
+#[cfg(test)]
+mod definitions_tests;
 mod describe;
 mod document;
 pub mod hazards;
@@ -37,7 +39,6 @@ use self::{
 pub use self::{
     check::{
         break_glass::break_glass,
-        bundle,
         names::is_dns_label,
         namespace::NAME_LABEL,
         url::{UrlProblem, parse_url},

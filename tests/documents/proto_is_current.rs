@@ -1,4 +1,4 @@
-//! The generated Rust under `src/wire/pb/` and `src/etcd/pb/` is what `proto/` says.
+//! The generated Rust under `crates/wire/src/pb/` and `crates/etcd-client/src/pb/` is what `proto/` says.
 //!
 //! `GATEPOST_REGENERATE=1 cargo test --test documents proto_is_current` writes it anew. No `protoc` is needed.
 
@@ -64,7 +64,7 @@ fn compare(folder: &str, expected: &BTreeMap<String, Vec<u8>>) {
 fn committed_rust_is_what_proto_generates() {
     let mut expected = generate(SERVICES, |builder| builder.bytes(".").btree_map("."));
     expected.insert("descriptors.bin".into(), descriptors());
-    compare("src/wire/pb", &expected);
+    compare("crates/wire/src/pb", &expected);
 }
 
 /// The naive reference of the benches and the load test decodes objects into `Vec<u8>`, as most people would.
@@ -76,5 +76,5 @@ fn naive_reference_is_what_proto_generates() {
 /// We only ask etcd; nothing here answers in its place.
 #[test]
 fn etcd_client_is_what_proto_generates() {
-    compare("src/etcd/pb", &generate(ETCD, |builder| builder.bytes(".").build_server(false)));
+    compare("crates/etcd-client/src/pb", &generate(ETCD, |builder| builder.bytes(".").build_server(false)));
 }

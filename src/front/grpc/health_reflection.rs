@@ -45,7 +45,7 @@ use crate::{
 };
 
 /// The descriptors of `proto/`, which reflection serves.
-const DESCRIPTORS: &[u8] = include_bytes!("../../wire/pb/descriptors.bin");
+use crate::wire::DESCRIPTORS;
 /// All that one call of health may send: a service's name.
 const HEALTH: Cost = Cost { sent: 4 << 10, held: 16 << 10 };
 /// All that one call of reflection may send, in many small messages; what it is answered is larger.

@@ -4,7 +4,7 @@ use super::super::record::CallRecord;
 use super::*;
 use crate::hooks::{
     HttpReply,
-    Processed::{BeyondGoAway, Perhaps, Refused, Stale},
+    ProcessingEvidence::{BeyondGoAway, Perhaps, Refused, Stale},
     Reuse::{Allowed, Forbidden},
 };
 
@@ -31,7 +31,7 @@ fn what_the_hook_has_not_processed_goes_before_the_policy() {
     let (once, twice) =
         (RetryState { resends: 1, ..RetryState::default() }, RetryState { resends: 2, ..RetryState::default() });
     let (fail, retry, unsafe_retry) = ((false, true), (true, true), (true, false));
-    for (asks, policy, processed, expected) in [
+    for (asks, policy, evidence, expected) in [
         (RetryState::default(), fail, Perhaps, NextStep::Settle),
         (RetryState::default(), retry, Perhaps, NextStep::Retry),
         (RetryState::default(), unsafe_retry, Perhaps, NextStep::Settle),
@@ -48,9 +48,9 @@ fn what_the_hook_has_not_processed_goes_before_the_policy() {
     ] {
         let failure = lost();
         assert_eq!(
-            next(asks, policy, &CallResult::Failure(&failure, processed)),
+            next(asks, policy, &CallResult::Failure(&failure, evidence)),
             expected,
-            "{asks:?} {policy:?} {processed:?}"
+            "{asks:?} {policy:?} {evidence:?}"
         );
     }
 }

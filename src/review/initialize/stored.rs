@@ -27,7 +27,7 @@ use super::{
         draft::{Flow, StoredList},
         facts::Facts,
         failure,
-        object::{PatchFailure, patched, room_for},
+        object::PatchFailure,
         status::{self, StatusError},
     },
     InitializingPhase, permission,
@@ -45,7 +45,6 @@ use crate::{
     },
     live::Generation,
     model::{Operation, ResourceInitializers, Review, bypass::Who},
-    offload,
     patch::Patch,
     wire::{
         groups,
@@ -57,6 +56,8 @@ use crate::{
 /// The apiserver itself: it carries out what Gatepost tells it.
 // source: kubernetes/apiserver pkg/authentication/user, APIServerUser.
 const APISERVER: &str = "system:apiserver";
+/// A user without any rights on an object that is not initialized.
+const STRANGER: Actor<'static> = Actor { may_initialize: false, owns: Owned::Names(&[]) };
 
 /// `metadata.initializers` of an object of the review.
 pub(super) async fn stored_list(
@@ -84,34 +85,10 @@ pub(super) fn nobody(review: &Review) -> ResourceInitializers {
     }
 }
 
-/// Rights of a user on one object that is not initialized.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rights {
-    /// None at all.
-    None,
-    /// To change the object, and not its list.
-    Other,
-    /// To do the part of the list's head as well.
-    Head,
-    /// To take away any head: what failure policies say is carried out so.
-    Any,
-}
-
-impl Rights {
-    /// Names that are the user's, of which `head` is the list's first.
-    pub(super) fn owns<'a>(self, head: &'a [&'a str]) -> Owned<'a> {
-        match self {
-            Self::None | Self::Other => Owned::Names(&[]),
-            Self::Head => Owned::Names(head),
-            Self::Any => Owned::Any,
-        }
-    }
-}
-
 impl InitializingPhase<'_, '_> {
     /// The phase of such a caller.
     pub(super) async fn run_stored(&mut self, entry: &ResourceInitializers) -> Result<(), StatusError> {
-        let old = std::mem::replace(&mut self.draft.stored_list, Ok(None));
+        let old = self.draft.stored_list.take().transpose();
         let object = self.draft.object.clone();
         let review = self.ctx.about(object.as_ref());
         let mut facts = Facts::new(self.ctx, review, None);
@@ -164,39 +141,40 @@ impl InitializingPhase<'_, '_> {
         let review = self.ctx.review;
         let old = old.and_then(Initializers::normalized);
         let Some(before) = &old else {
-            let actor = Actor { may_initialize: false, owns: Owned::Names(&[]) };
-            return transition(None, new, actor).map_err(|refused| self.denied(refused));
+            return transition(None, new, STRANGER).map_err(|refused| self.denied(refused));
         };
         if !review.sub_resource.is_empty() {
             let why = format!("an object that is not initialized has no {} to be changed yet", review.sub_resource);
             return Err(self.denied(RefusedList::Forbidden(why)));
         }
-        let rights = self.rights(entry, before.head()).await?;
-        let own = [before.head().unwrap_or_default()];
-        let actor = Actor { may_initialize: rights != Rights::None, owns: rights.owns(&own) };
+        let head = [before.head().unwrap_or_default()];
+        let actor = self.requester_as_actor(entry, &head).await?;
         transition(old.clone(), new, actor).map_err(|refused| self.denied(refused))
     }
 
-    /// Rights of the requester on an object that is not initialized, whose list begins with this name.
-    pub(super) async fn rights(&self, entry: &ResourceInitializers, head: Option<&str>) -> Result<Rights, StatusError> {
+    /// What the requester may do to an object that is not initialized, whose list begins with this name.
+    async fn requester_as_actor<'h>(
+        &self,
+        entry: &ResourceInitializers,
+        head: &'h [&'h str; 1],
+    ) -> Result<Actor<'h>, StatusError> {
         let review = self.ctx.review;
         let ours = || self.ctx.deps.current.labelled().account().is_some_and(|ours| *ours == *review.username);
         if *review.username == *APISERVER || entry.by_label && ours() {
-            return Ok(Rights::Any);
+            // Any head: what failure policies say is carried out so.
+            return Ok(Actor { may_initialize: true, owns: Owned::Any });
         }
         let in_group = |wanted: &[Box<str>]| groups::any_of(review, wanted);
         let is = |who: &Who| who.is(&review.username, in_group);
-        let named = entry.initializers.iter().find(|one| head == Some(&*one.name));
+        let named = entry.initializers.iter().find(|one| head[0] == &*one.name);
         let owners = named.and_then(|one| one.owners.as_ref());
         let listed = owners.is_some_and(is) || entry.may_initialize.as_ref().is_some_and(is);
         if !listed && !self.may_initialize(review).await? {
-            return Ok(Rights::None);
+            return Ok(STRANGER);
         }
-        Ok(match owners {
-            Some(owners) if !is(owners) => Rights::Other,
-            // The user is an owner, or none are configured: then any user who may initialize is one.
-            _ => Rights::Head,
-        })
+        // Where no owners are configured, any user who may initialize is one.
+        let is_owner = owners.is_none_or(is);
+        Ok(Actor { may_initialize: true, owns: Owned::Names(if is_owner { head } else { &[] }) })
     }
 
     /// The user who makes the request, as JSON.
@@ -236,18 +214,11 @@ impl InitializingPhase<'_, '_> {
     /// Applies a patch of our own to the object as it is now.
     pub(super) async fn apply(&mut self, text: String, what: &str) -> Result<(), StatusError> {
         let before = self.draft.object.clone();
-        let review = self.ctx.about(before.as_ref()).clone();
+        let review = self.ctx.about(before.as_ref());
         let broken = |why: &str| Box::new(status::internal(&format!("{what}: {why}")));
         let length = text.len();
         let patch = Patch::parse(text.into()).map_err(|error| broken(&error.to_string()))?;
-        let room = room_for(&patch, length, (&review, before.as_ref()), &self.ctx.deps.memory);
-        let room = room.ok_or_else(|| Box::new(status::no_room_for_object()))?;
-        let held = before.as_ref().map_or(0, |before| before.document.held());
-        let size = 2 * (review.bytes.len() + held + length);
-        let writing = offload::run_unless_dropped(size, move |cancelled| {
-            patched(&review, before.as_ref(), &patch, room, Some(cancelled))
-        });
-        match self.ctx.in_time(writing).await? {
+        match self.ctx.apply((patch, length), review, before.as_ref()).await? {
             Ok(Some(changed)) => self.draft.object = Some(Arc::new(changed)),
             Ok(None) => {}
             Err(PatchFailure::NoRoom) => return Err(Box::new(status::no_room_for_object())),
@@ -368,14 +339,12 @@ impl InitializingPhase<'_, '_> {
             Standing::Unfinished(state) => state.list.head().map(Box::<str>::from),
             _ => None,
         };
-        // Most updates are of objects that everybody sees, and need nobody's rights.
-        let rights = if old.label.is_some() && !(*leaves && new == old) {
-            self.rights(entry, head.as_deref()).await?
-        } else {
-            Rights::None
-        };
         let own = [head.as_deref().unwrap_or_default()];
-        let actor = Actor { may_initialize: rights != Rights::None, owns: rights.owns(&own) };
+        // Most updates are of objects that everybody sees, and need nobody's rights.
+        let actor = match old.label.is_some() && !(*leaves && new == old) {
+            true => self.requester_as_actor(entry, &own).await?,
+            false => STRANGER,
+        };
         label::update(old, new, *leaves, actor).map_err(|refused| self.denied(refused))
     }
 

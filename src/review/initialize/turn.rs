@@ -8,7 +8,7 @@
 use std::{
     collections::VecDeque,
     pin::Pin,
-    sync::{Arc, atomic::AtomicBool},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -21,7 +21,7 @@ use super::super::{
     context::ReviewContext,
     facts::Facts,
     failure::{InitializerFailure, is_passed_over},
-    object::{PatchFailure, PatchedObject, patched, room_for, scanned},
+    object::{PatchFailure, PatchedObject, patched},
 };
 use crate::{
     clock::now,
@@ -86,8 +86,7 @@ impl Turn<'_> {
 
     async fn add(&self, additions: &BuiltIn, facts: &mut Facts<'_, '_>) -> Result<Acted, InitializerFailure> {
         let labels = if additions.reads_namespace() {
-            let finding = timeout_at(self.until.into(), facts.namespace_labels());
-            let Ok(found) = finding.await else { return Err(self.late()) };
+            let found = self.by(self.until, facts.namespace_labels()).await?;
             Some(found.map_err(|refusal| InitializerFailure::Unable(refusal.message))?)
         } else {
             None
@@ -96,14 +95,14 @@ impl Turn<'_> {
         let creator = self.creator.clone();
         let Some(place) = review.object.clone() else { return Ok(Acted::default()) };
         // Additions are bounded: the object with them is at most twice as large.
-        let Some(room) = self.ctx.deps.memory.reserve(Purpose::Answer, place.len() + Document::outline(place.len()))
-        else {
-            return Err(InitializerFailure::NoRoom);
-        };
+        let room = self.ctx.deps.memory.reserve(Purpose::Answer, place.len() + Document::outline(place.len()));
+        let room = room.ok_or(InitializerFailure::NoRoom)?;
         let additional =
             if place.len() < LARGE { built_in::work(&additions, review.bytes.slices(place.clone())) } else { 0 };
-        // It waits for nobody: whoever has used up the time, it acts while there is an answer to be given.
-        self.changed(additional, self.end(), move |cancelled| {
+        let held = self.before.as_ref().map_or(0, |before| before.document.held());
+        // It is gone through about twice: once for what is to be changed, once to change it.
+        let size = 2 * (review.bytes.len() + held + additional);
+        let adding = offload::run_unless_dropped(size, move |cancelled| {
             let object = review.bytes.copy_of(place);
             let facts = built_in::TemplateFacts {
                 namespace: &review.namespace,
@@ -118,12 +117,13 @@ impl Turn<'_> {
                 }
                 None => Ok(None),
             }
-        })
-        .await
+        });
+        // It waits for nobody: whoever has used up the time, it acts while there is an answer to be given.
+        Ok(Acted { changed: changed(self.by(self.end(), adding).await?)?, adds: Vec::new() })
     }
 
     async fn ask(&self, facts: &mut Facts<'_, '_>) -> Result<Acted, InitializerFailure> {
-        let Ok(labels) = timeout_at(self.until.into(), labels(facts)).await else { return Err(self.late()) };
+        let labels = self.by(self.until, labels(facts)).await?;
         let answer = self.answer(labels).await?;
         self.acted(answer).await
     }
@@ -142,10 +142,7 @@ impl Turn<'_> {
         let name = Arc::clone(&self.one.name);
         // It is gone through twice: to be written, and for its digest.
         let writing = offload::run(2 * size, move || message(&name, &review, &labels, room));
-        let message = match timeout_at(self.until.into(), writing).await {
-            Ok(message) => message.map_err(InitializerFailure::Unable)?,
-            Err(_) => return Err(self.late()),
-        };
+        let message = self.by(self.until, writing).await?.map_err(InitializerFailure::Unable)?;
         let hub = self.ctx.deps.current.hub();
         let (answered, room) = hub.ask(&self.one.name, message, self.until).await.map_err(|why| match why {
             TaskFailure::Late => self.late(),
@@ -168,7 +165,7 @@ impl Turn<'_> {
             Ok::<_, String>((patch.fields(), patch))
         });
         // It has come in time.
-        let parsed = timeout_at(self.end().into(), parsing).await.map_err(|_| self.late())?;
+        let parsed = self.by(self.end(), parsing).await?;
         let (fields, patch) = parsed.map_err(InitializerFailure::Unable)?;
         Ok(Answer { patch: Some((patch, length)), fields, adds, _room: room })
     }
@@ -177,34 +174,13 @@ impl Turn<'_> {
     pub(super) async fn acted(&self, answer: Answer) -> Result<Acted, InitializerFailure> {
         let Answer { patch, adds, _room, .. } = answer;
         let Some((patch, length)) = patch else { return Ok(Acted { changed: None, adds }) };
-        let (review, before) = (self.review().clone(), self.before.clone());
-        let scanned = scanned(&patch, length);
-        let room = room_for(&patch, length, (&review, before.as_ref()), &self.ctx.deps.memory);
-        let room = room.ok_or(InitializerFailure::NoRoom)?;
-        let change = move |cancelled: &_| patched(&review, before.as_ref(), &patch, room, Some(cancelled));
-        let acted = self.changed(scanned, self.end(), change).await?;
-        Ok(Acted { adds, ..acted })
+        let applied = self.ctx.apply((patch, length), self.review(), self.before.as_ref()).await;
+        Ok(Acted { changed: changed(applied.map_err(|_| self.late())?)?, adds })
     }
 
-    /// Does what changes the object, beside the worker where there is much to go through, and by `end`.
-    async fn changed(
-        &self,
-        patch: usize,
-        end: Instant,
-        change: impl FnOnce(&Arc<AtomicBool>) -> Result<Option<PatchedObject>, PatchFailure> + Send + 'static,
-    ) -> Result<Acted, InitializerFailure> {
-        let held = self.before.as_ref().map_or(0, |before| before.document.held());
-        // It is gone through about twice: once for what is to be changed, once to change it.
-        let size = 2 * (self.review().bytes.len() + held + patch);
-        let ended = match timeout_at(end.into(), offload::run_unless_dropped(size, change)).await {
-            Ok(ended) => ended,
-            Err(_) => return Err(self.late()),
-        };
-        let changed = ended.map_err(|why| match why {
-            PatchFailure::NoRoom => InitializerFailure::NoRoom,
-            PatchFailure::Inapplicable(why) | PatchFailure::TooLarge(why) => InitializerFailure::Unable(why),
-        })?;
-        Ok(Acted { changed: changed.map(Arc::new), adds: Vec::new() })
+    /// Result of this work, unless it ends after `until`.
+    async fn by<T>(&self, until: Instant, work: impl Future<Output = T>) -> Result<T, InitializerFailure> {
+        timeout_at(until.into(), work).await.map_err(|_| self.late())
     }
 
     fn review(&self) -> &Review {
@@ -218,6 +194,17 @@ impl Turn<'_> {
 
     pub(super) fn late(&self) -> InitializerFailure {
         InitializerFailure::Late(self.until.saturating_duration_since(self.began))
+    }
+}
+
+/// The object as a patch has left it, where it has changed it.
+fn changed(
+    applied: Result<Option<PatchedObject>, PatchFailure>,
+) -> Result<Option<Arc<PatchedObject>>, InitializerFailure> {
+    match applied {
+        Ok(changed) => Ok(changed.map(Arc::new)),
+        Err(PatchFailure::NoRoom) => Err(InitializerFailure::NoRoom),
+        Err(PatchFailure::Inapplicable(why) | PatchFailure::TooLarge(why)) => Err(InitializerFailure::Unable(why)),
     }
 }
 

@@ -1,0 +1,178 @@
+//! Encodings: one review in every form that hooks want, each written at most once.
+//!
+//! The object's bytes are never copied: every form is small owned pieces around slices of what arrived.
+
+mod json;
+mod legacy;
+mod protobuf;
+mod with_object;
+
+use std::{cell::OnceCell, ops::Range};
+
+use super::{envelope, inbound::FRAME_HEAD, pieces::Pieces, user};
+use crate::pb::k8s::io::api::authentication::v1::UserInfo;
+use gatepost_api::{CallFailure, Encoding, HttpForm, Protocol, Review, ReviewVersion, Rope};
+
+/// Encoding in which a hook is sent a review.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HookEncoding {
+    /// One gRPC message, frame head included.
+    Grpc,
+    /// Protobuf in Kubernetes' envelope.
+    Protobuf(ReviewVersion),
+    /// An AdmissionReview in JSON.
+    Json(ReviewVersion),
+    /// The seeds' contract, in JSON.
+    Legacy,
+}
+
+impl From<&Protocol> for HookEncoding {
+    fn from(protocol: &Protocol) -> Self {
+        match protocol {
+            Protocol::Grpc => Self::Grpc,
+            Protocol::Http { form, .. } => (*form).into(),
+        }
+    }
+}
+
+impl From<HttpForm> for HookEncoding {
+    fn from(form: HttpForm) -> Self {
+        match form {
+            HttpForm::Json(version) => Self::Json(version),
+            HttpForm::Protobuf(version) => Self::Protobuf(version),
+            HttpForm::Legacy => Self::Legacy,
+        }
+    }
+}
+
+pub use with_object::with_object;
+
+type Written = OnceCell<Result<Rope, CallFailure>>;
+
+/// The forms of one review.
+#[derive(Debug)]
+pub struct Encodings<'a> {
+    review: &'a Review,
+    grpc: Written,
+    protobuf: [Written; 2],
+    json: [Written; 2],
+    legacy: Written,
+    /// The bare message, where the review arrived in JSON.
+    message: Written,
+    /// Result of checking whether a protobuf review can be written in JSON.
+    fit_for_json: OnceCell<Result<(), CallFailure>>,
+}
+
+impl<'a> Encodings<'a> {
+    /// The forms of that review; none is written yet.
+    pub fn of(review: &'a Review) -> Self {
+        Self {
+            review,
+            grpc: OnceCell::new(),
+            protobuf: Default::default(),
+            json: Default::default(),
+            legacy: OnceCell::new(),
+            message: OnceCell::new(),
+            fit_for_json: OnceCell::new(),
+        }
+    }
+
+    /// The same, of which these forms are written already.
+    pub fn with(review: &'a Review, written: Vec<(HookEncoding, Result<Rope, CallFailure>)>) -> Self {
+        let encodings = Self::of(review);
+        for (form, written) in written {
+            let _ = encodings.cell(form).set(written);
+        }
+        encodings
+    }
+
+    /// Must this form be written, as the review arrived in another?
+    pub fn must_write(review: &Review, form: HookEncoding) -> bool {
+        match (form, review.encoding) {
+            (HookEncoding::Grpc, Encoding::Grpc) => false,
+            (HookEncoding::Protobuf(wanted), Encoding::Envelope(arrived))
+            | (HookEncoding::Json(wanted), Encoding::Json(arrived)) => wanted != arrived,
+            _ => true,
+        }
+    }
+
+    fn cell(&self, form: HookEncoding) -> &Written {
+        match form {
+            HookEncoding::Grpc => &self.grpc,
+            HookEncoding::Protobuf(version) => &self.protobuf[version.index()],
+            HookEncoding::Json(version) => &self.json[version.index()],
+            HookEncoding::Legacy => &self.legacy,
+        }
+    }
+
+    /// The review in that form: what arrived itself, where it arrived so.
+    ///
+    /// # Errors
+    /// `Unwritable`: an object that arrived in protobuf is not JSON inside.
+    pub fn get(&self, form: HookEncoding) -> Result<Rope, CallFailure> {
+        let review = self.review;
+        if !Self::must_write(review, form) {
+            return Ok(review.bytes.clone());
+        }
+        let written = self.cell(form).get_or_init(|| match form {
+            HookEncoding::Grpc => self.message().map(|(rope, range)| framed(&rope, range)),
+            HookEncoding::Protobuf(version) => {
+                self.message().map(|(rope, range)| envelope::wrap(version, &rope, range))
+            }
+            HookEncoding::Json(version) => match review.encoding {
+                Encoding::Json(_) => json::respelled(review, version),
+                _ => self.objects_are_json().and_then(|()| json::written(review, version)).map(|review| review.bytes),
+            },
+            HookEncoding::Legacy => self.objects_are_json().and_then(|()| legacy::written(review)),
+        });
+        written.clone()
+    }
+
+    /// The bare protobuf message, and where in the rope it lies.
+    fn message(&self) -> Result<(Rope, Range<usize>), CallFailure> {
+        match self.review.encoding {
+            Encoding::Grpc | Encoding::Envelope(_) => Ok((self.review.bytes.clone(), self.review.message.clone())),
+            Encoding::Json(_) => {
+                let message = self.message.get_or_init(|| protobuf::written(self.review)).clone()?;
+                let whole = 0..message.len();
+                Ok((message, whole))
+            }
+        }
+    }
+
+    /// In JSON that arrived they have been checked to be objects; in protobuf they are anything.
+    fn objects_are_json(&self) -> Result<(), CallFailure> {
+        if let Encoding::Json(_) = self.review.encoding {
+            return Ok(());
+        }
+        self.fit_for_json.get_or_init(|| json::objects_are_fit(self.review)).clone()
+    }
+}
+
+/// One gRPC message of the message in `range`.
+fn framed(rope: &Rope, range: Range<usize>) -> Rope {
+    let mut pieces = Pieces::default();
+    let mut head = [0; FRAME_HEAD];
+    // A message of 4 GiB cannot arrive: its length is bounded far below.
+    head[1..].copy_from_slice(&u32::try_from(range.len()).unwrap_or(u32::MAX).to_be_bytes());
+    pieces.own(head);
+    pieces.share(rope, range);
+    pieces.rope()
+}
+
+/// All that the review says of the user.
+///
+/// # Errors
+/// It cannot be read.
+pub fn user_of(review: &Review) -> Result<UserInfo, CallFailure> {
+    let Some(place) = review.user.clone() else { return Ok(UserInfo::default()) };
+    let bytes = review.bytes.copy_of(place);
+    match review.encoding {
+        Encoding::Json(_) => user::in_json(&bytes),
+        Encoding::Grpc | Encoding::Envelope(_) => user::in_protobuf(bytes),
+    }
+    .ok_or_else(|| CallFailure::Unwritable("its userInfo cannot be read".into()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,160 @@
+//! A review as an AdmissionReview in JSON, with the fields kube-apiserver sends
+//! (`docs/reference/webhook-semantics.md` §9).
+
+use std::ops::Range;
+
+use crate::{
+    json::{self, Cursor},
+    json_view::KIND,
+    pieces::Pieces,
+    user,
+};
+use gatepost_api::{CallFailure, Encoding, Review, ReviewVersion, Rope};
+
+/// Number of objects around a review's own ones: the review and its request.
+const AROUND: usize = 2;
+
+/// A JSON review in the other version: the same bytes around another `apiVersion`.
+pub(super) fn respelled(review: &Review, version: ReviewVersion) -> Result<Rope, CallFailure> {
+    let place = place_of_api_version(review)
+        .ok_or_else(|| CallFailure::Unwritable("its apiVersion cannot be found again".into()))?;
+    let mut pieces = Pieces::default();
+    pieces.share(&review.bytes, 0..place.start);
+    pieces.string(version.api_version());
+    pieces.share(&review.bytes, place.end..review.bytes.len());
+    Ok(pieces.rope())
+}
+
+/// Place of the review's own `apiVersion`. A copy without the objects is scanned, since they are large, and lie in
+/// pieces where a hook has changed one.
+fn place_of_api_version(review: &Review) -> Option<Range<usize>> {
+    let objects = [&review.object, &review.old_object, &review.options];
+    let mut objects: Vec<_> = objects.into_iter().flatten().cloned().collect();
+    objects.sort_by_key(|place| place.start);
+    let end = review.bytes.len();
+    // The copy, and of each object where it is left out there, and how much.
+    let (mut copy, mut left_out) = (Vec::new(), Vec::new());
+    let mut behind = 0;
+    for place in objects.into_iter().chain(std::iter::once(end..end)) {
+        review.bytes.slices(behind..place.start).for_each(|slice| copy.extend_from_slice(slice));
+        if !place.is_empty() {
+            left_out.push((copy.len(), place.len() - 1));
+            copy.push(b'0');
+        }
+        behind = place.end;
+    }
+    let mut cursor = Cursor::new(std::str::from_utf8(&copy).ok()?);
+    cursor.object("the review").ok()?;
+    while let Some(key) = cursor.key().ok()? {
+        let place = cursor.place().ok()?;
+        if key.plain() == "apiVersion" {
+            let before: usize = left_out.iter().filter(|(at, _)| *at < place.start).map(|(_, len)| len).sum();
+            return Some(place.start + before..place.end + before);
+        }
+    }
+    None
+}
+
+/// Each of the three is absent or exactly one JSON object: only then may its bytes stand in JSON.
+pub(super) fn objects_are_fit(review: &Review) -> Result<(), CallFailure> {
+    are_fit(review, &[("object", &review.object), ("oldObject", &review.old_object), ("options", &review.options)])
+}
+
+/// The same but for the object, which something else takes the place of.
+pub(super) fn others_are_fit(review: &Review) -> Result<(), CallFailure> {
+    are_fit(review, &[("oldObject", &review.old_object), ("options", &review.options)])
+}
+
+fn are_fit(review: &Review, places: &[(&str, &Option<Range<usize>>)]) -> Result<(), CallFailure> {
+    for (name, place) in places {
+        let Some(place) = (*place).clone() else { continue };
+        let checked = match review.bytes.contiguous(place.clone()) {
+            Some(bytes) => json::object(bytes, AROUND),
+            // The check needs it in one piece; what is sent stays shared.
+            None => json::object(&review.bytes.copy_of(place), AROUND),
+        };
+        checked.map_err(|error| CallFailure::Unwritable(format!("its {name} is not one JSON object: {error}")))?;
+    }
+    Ok(())
+}
+
+/// Writes what arrived in protobuf; its objects must have been checked. The same review, in JSON.
+pub(super) fn written(review: &Review, version: ReviewVersion) -> Result<Review, CallFailure> {
+    let mut out = Pieces::default();
+    let text = |out: &mut Pieces, key: &str, text: &str| {
+        if !text.is_empty() {
+            out.own(key);
+            out.string(text);
+        }
+    };
+    out.own("{\"kind\":");
+    out.string(KIND);
+    text(&mut out, ",\"apiVersion\":", version.api_version());
+    out.own(",\"request\":{\"uid\":");
+    out.string(&review.uid);
+    let (kind, resource) = (&review.kind, &review.resource);
+    three(&mut out, "kind", "kind", [&kind.group, &kind.version, &kind.kind]);
+    three(&mut out, "resource", "resource", [&resource.group, &resource.version, &resource.resource]);
+    text(&mut out, ",\"subResource\":", &review.sub_resource);
+    // A caller that does not say what was asked for converted nothing.
+    let kind = review.request_kind.as_ref().unwrap_or(kind);
+    three(&mut out, "requestKind", "kind", [&kind.group, &kind.version, &kind.kind]);
+    let (resource, sub_resource) = match &review.request_resource {
+        Some(resource) => (resource, &review.request_sub_resource),
+        None => (resource, &review.sub_resource),
+    };
+    three(&mut out, "requestResource", "resource", [&resource.group, &resource.version, &resource.resource]);
+    text(&mut out, ",\"requestSubResource\":", sub_resource);
+    text(&mut out, ",\"name\":", &review.name);
+    text(&mut out, ",\"namespace\":", &review.namespace);
+    text(&mut out, ",\"operation\":", review.operation.as_str());
+    out.own(",\"userInfo\":");
+    let user = out.len();
+    user::to_json(&super::user_of(review)?, &mut out);
+    let user = user..out.len();
+    let object_place = object(&mut out, ",\"object\":", review, &review.object);
+    let old_object = object(&mut out, ",\"oldObject\":", review, &review.old_object);
+    out.own(if review.dry_run { ",\"dryRun\":true" } else { ",\"dryRun\":false" });
+    let options = object(&mut out, ",\"options\":", review, &review.options);
+    out.own("}}");
+    Ok(Review {
+        user: Some(user),
+        object: object_place,
+        old_object,
+        options,
+        encoding: Encoding::Json(version),
+        message: 0..out.len(),
+        bytes: out.rope(),
+        ..review.clone()
+    })
+}
+
+/// Writes an object's own bytes, and says where; or `null`.
+pub(super) fn object(
+    out: &mut Pieces,
+    key: &str,
+    review: &Review,
+    place: &Option<Range<usize>>,
+) -> Option<Range<usize>> {
+    out.own(key);
+    let start = out.len();
+    match place {
+        Some(place) => out.share(&review.bytes, place.clone()),
+        None => out.own("null"),
+    }
+    place.is_some().then(|| start..out.len())
+}
+
+fn three(out: &mut Pieces, key: &str, third: &str, parts: [&str; 3]) {
+    out.own(",\"");
+    out.own(key);
+    out.own("\":{\"group\":");
+    out.string(parts[0]);
+    out.own(",\"version\":");
+    out.string(parts[1]);
+    out.own(",\"");
+    out.own(third);
+    out.own("\":");
+    out.string(parts[2]);
+    out.own("}");
+}

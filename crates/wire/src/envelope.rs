@@ -1,0 +1,99 @@
+//! Kubernetes' protobuf envelope: four bytes and a `runtime.Unknown` around the message.
+//!
+//! Source: `k8s.io/apimachinery/pkg/runtime/serializer/protobuf` and `runtime/generated.proto`.
+
+use std::ops::Range;
+
+use super::{
+    inbound::{self, ViewError},
+    json_view::{KIND, version},
+    pieces::{Pieces, field_len},
+    seen::Once,
+    walk::{Field, Value, Walk},
+};
+use gatepost_api::{Encoding, Review, ReviewVersion, Rope};
+
+/// First bytes of every enveloped message.
+pub const MAGIC: &[u8; 4] = b"k8s\0";
+
+/// Views an enveloped message as a review.
+///
+/// # Errors
+/// [`ViewError`] says what is wrong with the message; it never repeats its content.
+pub fn view(message: Rope) -> Result<Review, ViewError> {
+    let unknown = Unknown::read(&message)?;
+    if !unknown.encoding.is_empty() {
+        return Err(ViewError::Envelope("the message in it is encoded once more (contentEncoding)"));
+    }
+    let version = version(&unknown.api_version, &unknown.kind)?;
+    inbound::review(message, unknown.raw, Encoding::Envelope(version))
+}
+
+/// `runtime.Unknown`, the message in it only located.
+#[derive(Default)]
+pub(super) struct Unknown {
+    pub(super) api_version: String,
+    pub(super) kind: String,
+    pub(super) raw: Range<usize>,
+    pub(super) encoding: String,
+}
+
+impl Unknown {
+    /// Opens an envelope.
+    pub(super) fn read(rope: &Rope) -> Result<Self, ViewError> {
+        if rope.copy_of(0..MAGIC.len().min(rope.len()))[..] != MAGIC[..] {
+            return Err(ViewError::Envelope("it must begin with the bytes 6b 38 73 00"));
+        }
+        const UNKNOWN: [&str; 4] = [
+            "the envelope's typeMeta",
+            "the envelope's raw",
+            "the envelope's contentEncoding",
+            "the envelope's contentType",
+        ];
+        const TYPE_META: [&str; 2] = ["the envelope's apiVersion", "the envelope's kind"];
+        let broken = |error: super::walk::WalkError| ViewError::Envelope(error.0);
+        let (mut met, mut types_met) = (Once::default(), Once::default());
+        // Without `raw` there is an empty message.
+        let mut unknown = Self { raw: rope.len()..rope.len(), ..Self::default() };
+        let mut walk = Walk::over(rope, MAGIC.len()..rope.len());
+        while let Some(Field { number, value }) = walk.next().map_err(broken)? {
+            met.meet(number, &UNKNOWN)?;
+            match (number, value) {
+                (1, Value::Bytes(at)) => {
+                    let mut types = walk.inside(at);
+                    while let Some(Field { number, value }) = types.next().map_err(broken)? {
+                        types_met.meet(number, &TYPE_META)?;
+                        match (number, value) {
+                            (1, Value::Bytes(at)) => unknown.api_version = types.text(at).map_err(broken)?.to_string(),
+                            (2, Value::Bytes(at)) => unknown.kind = types.text(at).map_err(broken)?.to_string(),
+                            (1 | 2, value) => value.expect_bytes().map_err(broken)?,
+                            _ => {}
+                        }
+                    }
+                }
+                (2, Value::Bytes(at)) => unknown.raw = at,
+                (3, Value::Bytes(at)) => unknown.encoding = walk.text(at).map_err(broken)?.to_string(),
+                (1..=4, value) => value.expect_bytes().map_err(broken)?,
+                _ => {}
+            }
+        }
+        Ok(unknown)
+    }
+}
+
+/// Writes an envelope around the message in `range` of `rope`, byte for byte as Go's serializer does.
+pub(super) fn wrap(version: ReviewVersion, rope: &Rope, range: Range<usize>) -> Rope {
+    let api_version = version.api_version();
+    let mut pieces = Pieces::default();
+    pieces.own(MAGIC);
+    pieces.field(1, field_len(api_version.len()) + field_len(KIND.len()));
+    pieces.field(1, api_version.len());
+    pieces.own(api_version);
+    pieces.field(2, KIND.len());
+    pieces.own(KIND);
+    pieces.field(2, range.len());
+    pieces.share(rope, range);
+    pieces.field(3, 0);
+    pieces.field(4, 0);
+    pieces.rope()
+}

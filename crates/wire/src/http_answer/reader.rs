@@ -1,0 +1,206 @@
+//! Reader: the fields of an answer in JSON, as Go's decoder fills kube-apiserver's own types.
+//!
+//! A key given twice is read into what its first value has left: objects are merged, the last word counts, and `null`
+//! empties what can be empty and changes nothing else. Unknown keys are passed by; a known one of another type fails.
+//! Source: `sigs.k8s.io/json`, `internal/golang/encoding/json/decode.go`.
+
+use std::collections::BTreeMap;
+
+use base64::{
+    Engine as _, alphabet,
+    engine::{GeneralPurpose, GeneralPurposeConfig},
+};
+use bytes::Bytes;
+
+use super::{
+    shape,
+    slice::Slice,
+    status_reader::{StatusText, status},
+    string::{set, string},
+};
+use crate::{
+    json::{Cursor, JsonReadError},
+    pb::k8s::io::{api::admission::v1::AdmissionResponse, apimachinery::pkg::apis::meta::v1::Status},
+};
+
+/// Fields of an answer.
+pub(super) struct AnswerFields {
+    /// Type by which the answer is decoded. Its keys are compared without regard to case, as upstream finds it by
+    /// another decoder than the rest.
+    pub(super) declared: TypeMeta,
+    /// Type that the answer states.
+    pub(super) stated: TypeMeta,
+    pub(super) response: Option<AdmissionResponse>,
+    /// The seeds' contract has it here; in Kubernetes' it means nothing.
+    pub(super) status: Result<Option<Status>, JsonReadError>,
+    /// Fault of the request that an answer may repeat.
+    pub(super) request: Result<(), JsonReadError>,
+}
+
+/// A group and version, and a kind, as written.
+#[derive(Clone, Default)]
+pub(super) struct TypeMeta {
+    pub(super) api_version: String,
+    pub(super) kind: String,
+}
+
+/// Reads an AdmissionReview with its answer.
+pub(super) fn read(text: &str) -> Result<AnswerFields, JsonReadError> {
+    let mut cursor = Cursor::new(text);
+    let (mut declared, mut stated) = (TypeMeta::default(), TypeMeta::default());
+    let (mut response, mut seeds_status) = (None, Ok(None));
+    let mut request = Ok(());
+    if !cursor.object("the answer")? {
+        return Err(JsonReadError::Type { field: "the answer", wanted: "an object" });
+    }
+    while let Some(key) = cursor.key()? {
+        match &*key.plain() {
+            "apiVersion" => {
+                set(&mut cursor, "apiVersion", |text| {
+                    declared.api_version.clone_from(&text);
+                    stated.api_version = text;
+                })?;
+            }
+            "kind" => {
+                set(&mut cursor, "kind", |text| {
+                    declared.kind.clone_from(&text);
+                    stated.kind = text;
+                })?;
+            }
+            "response" => read_response(&mut cursor, &mut response)?,
+            // That it is JSON is checked in any case.
+            "request" => {
+                let place = cursor.place()?;
+                request = request.and(shape::request(&mut Cursor::new(&text[place])));
+            }
+            "status" => {
+                let place = cursor.place()?;
+                seeds_status = seeds_status.and_then(|mut read: Option<StatusText>| {
+                    status(&mut Cursor::new(&text[place]), "status", &mut read).map(|()| read)
+                });
+            }
+            other if folds_to(other, "apiversion") => {
+                set(&mut cursor, "apiVersion", |text| declared.api_version = text)?;
+            }
+            other if folds_to(other, "kind") => set(&mut cursor, "kind", |text| declared.kind = text)?,
+            _ => cursor.skip()?,
+        }
+    }
+    cursor.end()?;
+    let status = seeds_status.map(|read| read.map(Into::into));
+    Ok(AnswerFields { declared, stated, response: response.map(Into::into), status, request })
+}
+
+/// The message of a text that is a `metav1.Status` and has one.
+pub(super) fn message_of_status(text: &str) -> Option<String> {
+    let mut cursor = Cursor::new(text);
+    let (mut api_version, mut kind, mut message) = (None, None, None);
+    cursor.object("the body").ok().filter(|entered| *entered)?;
+    while let Some(key) = cursor.key().ok()? {
+        match &*key.plain() {
+            "apiVersion" => api_version = string(&mut cursor, "apiVersion").ok()?,
+            "kind" => kind = string(&mut cursor, "kind").ok()?,
+            "message" => message = string(&mut cursor, "message").ok()?,
+            _ => cursor.skip().ok()?,
+        }
+    }
+    // Other groups may have a kind of that name.
+    let is_status = matches!(api_version.as_deref(), None | Some("" | "v1")) && kind.as_deref() == Some("Status");
+    message.filter(|message| is_status && !message.is_empty())
+}
+
+/// Is it that key (in small letters) but for case? The two signs beyond ASCII are all that Go takes for a letter of
+/// ours.
+fn folds_to(key: &str, wanted: &str) -> bool {
+    let folded = key.chars().map(|sign| match sign {
+        '\u{212a}' => 'k',
+        'ſ' => 's',
+        sign => sign.to_ascii_lowercase(),
+    });
+    folded.eq(wanted.chars())
+}
+
+/// A response while it is read.
+#[derive(Default)]
+struct Response {
+    uid: Option<String>,
+    allowed: Option<bool>,
+    status: Option<StatusText>,
+    patch: Option<Slice<u8>>,
+    patch_type: Option<String>,
+    audit_annotations: BTreeMap<String, String>,
+    warnings: Slice<String>,
+}
+
+impl From<Response> for AdmissionResponse {
+    fn from(read: Response) -> Self {
+        Self {
+            uid: read.uid,
+            allowed: read.allowed,
+            status: read.status.map(Into::into),
+            patch: read.patch.map(|patch| Bytes::from(patch.into_vec())),
+            patch_type: read.patch_type,
+            audit_annotations: read.audit_annotations,
+            warnings: read.warnings.into_vec(),
+        }
+    }
+}
+
+fn read_response(cursor: &mut Cursor<'_>, into: &mut Option<Response>) -> Result<(), JsonReadError> {
+    if !cursor.object("response")? {
+        *into = None;
+        return Ok(());
+    }
+    let response = into.get_or_insert_default();
+    while let Some(key) = cursor.key()? {
+        match &*key.plain() {
+            "uid" => set(cursor, "response.uid", |text| response.uid = Some(text))?,
+            "allowed" => response.allowed = cursor.boolean("response.allowed")?.or(response.allowed),
+            "status" => status(cursor, "response.status", &mut response.status)?,
+            "patch" => patch(cursor, &mut response.patch)?,
+            "patchType" => response.patch_type = string(cursor, "response.patchType")?,
+            "auditAnnotations" => {
+                if !cursor.object("response.auditAnnotations")? {
+                    response.audit_annotations.clear();
+                    continue;
+                }
+                while let Some(key) = cursor.key()? {
+                    let value = string(cursor, "response.auditAnnotations")?.unwrap_or_default();
+                    response.audit_annotations.insert(key.plain().into_owned(), value);
+                }
+            }
+            "warnings" => response.warnings.read(cursor, "response.warnings", |cursor, warning| {
+                set(cursor, "response.warnings", |text| *warning = text)
+            })?,
+            _ => cursor.skip()?,
+        }
+    }
+    Ok(())
+}
+
+/// Bytes: in base64, or as an array of numbers.
+fn patch(cursor: &mut Cursor<'_>, into: &mut Option<Slice<u8>>) -> Result<(), JsonReadError> {
+    const FIELD: &str = "response.patch";
+    if cursor.is_at_array() {
+        return into.get_or_insert_default().read(cursor, FIELD, |cursor, byte| {
+            *byte = cursor.byte(FIELD)?.unwrap_or(*byte);
+            Ok(())
+        });
+    }
+    *into = match string(cursor, FIELD)? {
+        None => None,
+        Some(text) => {
+            let bytes = unbase64(text).ok_or(JsonReadError::Type { field: FIELD, wanted: "base64" })?;
+            Some(Slice::of(bytes))
+        }
+    };
+    Ok(())
+}
+
+/// As Go's `base64.StdEncoding`: padded, line breaks passed by, bits behind the last byte not looked at.
+fn unbase64(mut text: String) -> Option<Vec<u8>> {
+    const STANDARD: GeneralPurpose =
+        GeneralPurpose::new(&alphabet::STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
+    text.retain(|sign| !matches!(sign, '\r' | '\n'));
+    STANDARD.decode(text).ok()
+}

@@ -1,0 +1,36 @@
+//! Bytes to model and back. Pure: no sockets, no clock.
+
+/// Generated from `proto/`; `tests/documents/proto_is_current.rs` regenerates and compares.
+#[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, clippy::unwrap_used)]
+#[rustfmt::skip]
+pub mod pb;
+
+/// `FileDescriptorSet` of the protocol and what it imports, for gRPC server reflection.
+pub const DESCRIPTORS: &[u8] = include_bytes!("pb/descriptors.bin");
+
+pub use gatepost_json as json;
+
+pub mod annotations;
+pub mod answer;
+pub mod encodings;
+pub mod envelope;
+pub mod flat_key;
+pub mod groups;
+pub mod http_answer;
+pub mod inbound;
+pub mod initialization;
+pub mod initializers;
+pub mod json_view;
+pub mod labels;
+pub mod marks;
+pub mod metadata_initializers;
+pub mod names;
+pub mod namespace;
+pub mod object_head;
+pub mod outbound;
+mod pieces;
+pub mod request;
+pub mod review_json;
+mod seen;
+mod user;
+mod walk;

@@ -1,0 +1,42 @@
+//! Names of gRPC services, methods and metadata, as `proto/` and grpc.health.v1 have them. The front serves by them, and
+//! hooks are called by them.
+
+/// Service that decides reviews.
+pub const ADMISSION: &str = "gatepost.v1.Admission";
+/// Path of its mutating and validating phases in one call.
+pub const REVIEW: &str = "/gatepost.v1.Admission/Review";
+/// Path of its mutating phase.
+pub const MUTATE: &str = "/gatepost.v1.Admission/Mutate";
+/// Path of its validating phase.
+pub const VALIDATE: &str = "/gatepost.v1.Admission/Validate";
+/// Service that initializers attach to.
+pub const INITIALIZERS: &str = "gatepost.v1.Initializers";
+/// Service for apiservers that store unfinished objects.
+pub const INITIALIZATION: &str = "gatepost.v1.Initialization";
+
+/// Service of health checks.
+pub const HEALTH: &str = "grpc.health.v1.Health";
+/// Path of one health check.
+pub const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
+/// Path of a health check that lasts as long as its caller wants.
+pub const HEALTH_WATCH: &str = "/grpc.health.v1.Health/Watch";
+
+/// Request metadata that carries the namespace's labels; passed on to hooks, so that sidecars chain.
+pub const NAMESPACE_LABELS: &str = "gatepost-namespace-labels-bin";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pb::gatepost::v1::{admission_server, initialization_server, initializers_server};
+
+    #[test]
+    fn services_are_named_as_in_the_definitions() {
+        assert_eq!(ADMISSION, admission_server::SERVICE_NAME);
+        assert_eq!(INITIALIZERS, initializers_server::SERVICE_NAME);
+        assert_eq!(INITIALIZATION, initialization_server::SERVICE_NAME);
+        let paths = [REVIEW, MUTATE, VALIDATE].map(|path| path[1..].rsplit_once('/'));
+        assert_eq!(paths, ["Review", "Mutate", "Validate"].map(|method| Some((ADMISSION, method))));
+        let paths = [HEALTH_CHECK, HEALTH_WATCH].map(|path| path[1..].rsplit_once('/'));
+        assert_eq!(paths, ["Check", "Watch"].map(|method| Some((HEALTH, method))));
+    }
+}

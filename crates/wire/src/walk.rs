@@ -1,0 +1,173 @@
+//! Walk: one protobuf message, field by field, over the pieces it arrived in.
+
+use std::ops::Range;
+
+use bytestring::ByteString;
+
+use gatepost_api::Rope;
+
+/// The bytes are not protobuf; the text says why and repeats nothing of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WalkError(pub(super) &'static str);
+
+/// The value of one field: numbers are read, bytes are only located.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Value {
+    /// A varint, or one of the fixed-width kinds.
+    Number(u64),
+    /// Range in the rope of the bytes (a string, bytes or a message).
+    Bytes(Range<usize>),
+    /// A field kind that no known field has.
+    Other,
+}
+
+impl Value {
+    /// A known field of bytes came as something else.
+    pub(super) fn expect_bytes(&self) -> Result<(), WalkError> {
+        match self {
+            Self::Bytes(_) => Ok(()),
+            _ => Err(WalkError("a field has the wrong wire type")),
+        }
+    }
+}
+
+/// One field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Field {
+    pub(super) number: u32,
+    pub(super) value: Value,
+}
+
+/// Groups may nest no deeper (as in prost).
+const MAX_GROUPS: usize = 100;
+
+/// A cursor over the part of a rope that one message takes up.
+#[derive(Clone, Copy)]
+pub(super) struct Walk<'a> {
+    rope: &'a Rope,
+    /// The piece that `at` lies in, and where that piece begins.
+    chunk: usize,
+    chunk_start: usize,
+    at: usize,
+    end: usize,
+}
+
+impl<'a> Walk<'a> {
+    /// A walk over `range`, which must lie in the rope.
+    pub(super) fn over(rope: &'a Rope, range: Range<usize>) -> Self {
+        let (chunk, chunk_start) = rope.piece_at(range.start);
+        Self { rope, chunk, chunk_start, at: range.start, end: range.end }
+    }
+
+    /// A walk over the message inside a field of this one.
+    pub(super) fn inside(&self, range: Range<usize>) -> Self {
+        Self::over(self.rope, range)
+    }
+
+    /// The text of a field.
+    pub(super) fn text(&self, range: Range<usize>) -> Result<ByteString, WalkError> {
+        ByteString::try_from(self.rope.copy_of(range)).map_err(|_| WalkError("a text field is not UTF-8"))
+    }
+
+    /// The next field, or `None` at the end of the message.
+    pub(super) fn next(&mut self) -> Result<Option<Field>, WalkError> {
+        if self.at == self.end {
+            return Ok(None);
+        }
+        let (number, wire_type) = self.tag()?;
+        let value = self.value(wire_type)?;
+        match value {
+            Some(value) => Ok(Some(Field { number, value })),
+            None => {
+                self.skip_group(number)?;
+                Ok(Some(Field { number, value: Value::Other }))
+            }
+        }
+    }
+
+    fn tag(&mut self) -> Result<(u32, u64), WalkError> {
+        let tag = u32::try_from(self.varint()?).map_err(|_| WalkError("a field's tag is too large"))?;
+        if tag >> 3 == 0 {
+            return Err(WalkError("a field has number 0"));
+        }
+        Ok((tag >> 3, u64::from(tag & 7)))
+    }
+
+    /// The value behind a tag; `None` where a group begins.
+    fn value(&mut self, wire_type: u64) -> Result<Option<Value>, WalkError> {
+        Ok(Some(match wire_type {
+            0 => Value::Number(self.varint()?),
+            1 => self.skip(8).map(|()| Value::Other)?,
+            2 => {
+                let len =
+                    usize::try_from(self.varint()?).map_err(|_| WalkError("a field is longer than its message"))?;
+                let start = self.at;
+                self.skip(len)?;
+                Value::Bytes(start..start + len)
+            }
+            3 => return Ok(None),
+            5 => self.skip(4).map(|()| Value::Other)?,
+            _ => return Err(WalkError("a field has an unknown wire type")),
+        }))
+    }
+
+    /// Passes by a group (an old field kind that may still occur among unknown fields).
+    fn skip_group(&mut self, number: u32) -> Result<(), WalkError> {
+        let mut open = vec![number];
+        while let Some(&innermost) = open.last() {
+            let (number, wire_type) = self.tag()?;
+            match wire_type {
+                4 if number == innermost => {
+                    open.pop();
+                }
+                4 => return Err(WalkError("a group ends that was not begun")),
+                3 if open.len() >= MAX_GROUPS => return Err(WalkError("groups are nested too deep")),
+                3 => open.push(number),
+                other => {
+                    self.value(other)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn skip(&mut self, len: usize) -> Result<(), WalkError> {
+        if len > self.end - self.at {
+            return Err(WalkError("a field is longer than its message"));
+        }
+        self.at += len;
+        Ok(())
+    }
+
+    fn varint(&mut self) -> Result<u64, WalkError> {
+        let mut value = 0_u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            // The tenth byte has room for one bit only.
+            if shift == 63 && byte > 1 {
+                return Err(WalkError("a number is too large"));
+            }
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(WalkError("a number is too large"))
+    }
+
+    fn byte(&mut self) -> Result<u8, WalkError> {
+        if self.at == self.end {
+            return Err(WalkError("the message ends inside a field"));
+        }
+        let chunks = self.rope.chunks();
+        while let Some(chunk) = chunks.get(self.chunk) {
+            if let Some(&byte) = chunk.get(self.at - self.chunk_start) {
+                self.at += 1;
+                return Ok(byte);
+            }
+            self.chunk_start += chunk.len();
+            self.chunk += 1;
+        }
+        Err(WalkError("the message ends inside a field"))
+    }
+}
