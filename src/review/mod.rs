@@ -85,7 +85,7 @@ fn check_freshness(ctx: &ReviewContext<'_>, draft: &mut Draft<'_>) -> Flow {
     }
     let trusted = deps.current.trusted_for();
     if age.is_none_or(|age| age >= trusted) {
-        let rejected = age.is_none().then(|| deps.current.rejected()).flatten();
+        let rejected = age.is_none().then(|| deps.current.status().rejected.get()).flatten();
         draft.outcome = Some(RequestOutcome::Stale);
         return draft.refuse(Box::new(status::stale(*age, trusted, rejected.as_deref())));
     }

@@ -248,7 +248,7 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::{live::current::STALE_AFTER, model::Revision, snapshot::Problem};
+    use crate::{live::STALE_AFTER, model::Revision, snapshot::Problem};
 
     #[test]
     fn a_rejected_configuration_is_named_by_its_place_and_never_by_its_content() {
@@ -260,8 +260,12 @@ mod tests {
             fix: "write it".into(),
         };
         let text = |problems| {
-            let rejected =
-                Rejection { problems, revision: Revision::Store(1), since: SystemTime::UNIX_EPOCH, held: Vec::new() };
+            let rejected = Rejection {
+                problems,
+                revision: Revision::Store(1),
+                since: SystemTime::UNIX_EPOCH,
+                quarantined: Vec::new(),
+            };
             stale(None, STALE_AFTER, Some(&rejected)).message
         };
         assert_eq!(

@@ -11,7 +11,7 @@ use std::{
 use bytes::{Buf, Bytes, BytesMut};
 use gatepost::{
     front::{Bound, FrontLimits},
-    live::current::STALE_AFTER,
+    live::STALE_AFTER,
     review::{Gate, ObjectRead, Reasons, read_policy},
     wire::{
         outbound::framed,
