@@ -1,4 +1,4 @@
-//! Patched: an object, and all that the patches of hooks have made of it.
+//! PatchedObject: an object, and all that the patches of hooks have made of it.
 
 use std::{
     ops::Range,
@@ -6,25 +6,22 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::time::timeout_at;
 
-use super::{Case, outcome::Outcome, status};
 use crate::{
     memory::{MemoryBudget, Purpose, Reservation},
-    model::{CallFailure, Encoding, ProposedPatch, Review, Rope, StatusInfo},
-    offload::{self, LARGE},
+    model::{Encoding, Review, Rope},
     patch::{Changes, Document, IdentityField, Patch, PatchError, PatchLimits},
     wire::encodings,
 };
 
 const MIB: usize = 1 << 20;
 /// Memory for opening parts of an object: enough for small ones, and the most for any.
-const LITTLE: usize = 64 << 10;
-const MUCH: usize = 64 << 20;
+const MIN_EXPANDED_BYTES: usize = 64 << 10;
+const MAX_EXPANDED_BYTES: usize = 64 << 20;
 
 /// Reason why a patch is not applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Unpatched {
+pub(super) enum PatchFailure {
     /// There is no memory to hold the patched object in.
     NoRoom,
     /// It cannot be applied, and why.
@@ -33,22 +30,9 @@ pub(super) enum Unpatched {
     TooLarge(String),
 }
 
-/// Change of the object in one turn.
-#[derive(Debug)]
-pub enum Change {
-    /// Nothing.
-    None,
-    /// Nothing, by the patch, which was applied.
-    Unchanged(Bytes),
-    /// The patch, which changed it.
-    Patched(Bytes),
-    /// The patch does not apply: the request is rejected, whatever the hook's failure policy.
-    Refused(Box<StatusInfo>),
-}
-
 /// An object, and all that patches have made of it.
 #[derive(Debug)]
-pub(super) struct Patched {
+pub(super) struct PatchedObject {
     pub(super) document: Document,
     /// One patch that makes of the object as it arrived what it is now.
     pub(super) difference: Option<Bytes>,
@@ -60,51 +44,6 @@ pub(super) struct Patched {
     texts: usize,
     /// Bytes of the object as it arrived.
     arrived: usize,
-}
-
-/// Applies the patch of an answer, within the request's time. The object as it is then, where the patch changed it. A
-/// patch beyond a limit makes a failed call of the answer; `opened`: a bypass passes the hook over then.
-pub(super) async fn apply(
-    outcome: &mut Outcome<'_>,
-    opened: bool,
-    review: &Review,
-    before: Option<&Arc<Patched>>,
-    case: Case<'_>,
-) -> (Change, Option<Arc<Patched>>) {
-    let parsed = outcome.take_parsed();
-    let Some(ProposedPatch { text, .. }) = outcome.patch().cloned() else { return (Change::None, None) };
-    let patch = match parsed.unwrap_or_else(|| Patch::parse(text.clone())) {
-        Ok(patch) => patch,
-        Err(error) => return (refused(outcome, &error.to_string()), None),
-    };
-    // Bytes to scan: all that the review holds, those that patches have opened before, and those of the patch.
-    let before_bytes = before.map_or(0, |before| before.document.held() + before.document.rope().len());
-    let size = review.bytes.len() + before_bytes + scanned(&patch, text.len());
-    let Some(room) = room_for(&patch, text.len(), (review, before), &case.gate.memory) else {
-        return (Change::Refused(Box::new(status::no_room(outcome.decider.name))), None);
-    };
-    let applied = if size < LARGE {
-        patched(review, before, &patch, room, None)
-    } else {
-        let (review, before) = (review.clone(), before.cloned());
-        let applying = offload::run_unless_dropped(size, move |cancelled| {
-            patched(&review, before.as_ref(), &patch, room, Some(cancelled))
-        });
-        match timeout_at(case.caller.deadline.instant().into(), applying).await {
-            Ok(applied) => applied,
-            Err(_) => return (Change::Refused(Box::new(status::out_of_time())), None),
-        }
-    };
-    match applied {
-        Ok(None) => (Change::Unchanged(text), None),
-        Ok(Some(changed)) => (Change::Patched(text), Some(Arc::new(changed))),
-        Err(Unpatched::NoRoom) => (Change::Refused(Box::new(status::no_room(outcome.decider.name))), None),
-        Err(Unpatched::Inapplicable(why)) => (refused(outcome, &why), None),
-        Err(Unpatched::TooLarge(which)) => {
-            outcome.fail(opened, CallFailure::PatchOverLimit(which));
-            (Change::None, None)
-        }
-    }
 }
 
 /// Bytes that a patch may copy besides its own.
@@ -122,7 +61,7 @@ pub(super) fn scanned(patch: &Patch, text: usize) -> usize {
 pub(super) fn room_for(
     patch: &Patch,
     text: usize,
-    (review, before): (&Review, Option<&Arc<Patched>>),
+    (review, before): (&Review, Option<&Arc<PatchedObject>>),
     memory: &Arc<MemoryBudget>,
 ) -> Option<Reservation> {
     // The new parts of the object, and once more those of the difference; the parts that were there are shared.
@@ -132,27 +71,23 @@ pub(super) fn room_for(
     memory.reserve(Purpose::Answer, most)
 }
 
-fn refused(outcome: &Outcome<'_>, why: &str) -> Change {
-    Change::Refused(Box::new(status::patch_refused(outcome.decider.name, why)))
-}
-
 /// Applies a patch to the object of a review, which is what `before` has made of it, if anything. `None`: nothing changes.
 /// It ends early where `cancelled` is set.
 ///
 /// # Errors
-/// [`Unpatched`]: the patch cannot be applied, is beyond a limit, or there is no room for its result.
+/// [`PatchFailure`]: the patch cannot be applied, is beyond a limit, or there is no room for its result.
 pub(super) fn patched(
     review: &Review,
-    before: Option<&Arc<Patched>>,
+    before: Option<&Arc<PatchedObject>>,
     patch: &Patch,
     mut room: Reservation,
     cancelled: Option<&Arc<AtomicBool>>,
-) -> Result<Option<Patched>, Unpatched> {
+) -> Result<Option<PatchedObject>, PatchFailure> {
     if patch.is_empty() {
         return Ok(None);
     }
     let Some(place) = review.object.clone() else {
-        return Err(Unpatched::Inapplicable("it patches the object, and there is none".to_owned()));
+        return Err(PatchFailure::Inapplicable("it patches the object, and there is none".to_owned()));
     };
     let default = PatchLimits::default();
     // How large the object arrived is the client's choice, which must not decide whether a hook's patch counts. How much
@@ -170,7 +105,7 @@ pub(super) fn patched(
                 Encoding::Json(_) => Document::checked(object),
                 Encoding::Envelope(_) | Encoding::Grpc => Document::new(object),
             };
-            let document = document.map_err(|error| Unpatched::Inapplicable(error.to_string()))?;
+            let document = document.map_err(|error| PatchFailure::Inapplicable(error.to_string()))?;
             applied(&document, patch, limits, &mut room, cancelled)?
         }
     };
@@ -182,7 +117,7 @@ pub(super) fn patched(
         IdentityField::Namespace => false,
     };
     if let Some(field) = document.changed_identity().into_iter().find(known_by) {
-        return Err(Unpatched::Inapplicable(format!("it changes {field}, which identifies the object")));
+        return Err(PatchFailure::Inapplicable(format!("it changes {field}, which identifies the object")));
     }
     if before.is_some_and(|before| before.document.rope().is_same(document.rope())) {
         return Ok(None);
@@ -199,9 +134,9 @@ pub(super) fn patched(
     reach(&mut room, held)?;
     let difference = difference.map(|rope| rope.copy_of(0..rope.len()));
     let review = encodings::with_object(review, document.rope())
-        .map_err(|failure| Unpatched::Inapplicable(failure.to_string()))?;
+        .map_err(|failure| PatchFailure::Inapplicable(failure.to_string()))?;
     room.shrink_to(held);
-    Ok(Some(Patched { document, difference, review, room, texts, arrived }))
+    Ok(Some(PatchedObject { document, difference, review, room, texts, arrived }))
 }
 
 /// The document with the patch applied, which is tried with ever more memory, as far as there is room.
@@ -211,25 +146,25 @@ fn applied(
     limits: PatchLimits,
     room: &mut Reservation,
     cancelled: Option<&Arc<AtomicBool>>,
-) -> Result<Document, Unpatched> {
+) -> Result<Document, PatchFailure> {
     // Most patches need no more; each further try begins anew.
-    let mut held = LITTLE + document.rope().len() + patch.size();
+    let mut held = MIN_EXPANDED_BYTES + document.rope().len() + patch.size();
     loop {
         reach(room, document.held() + patch.size() + held)?;
         match document.patched_unless(patch, PatchLimits { held, ..limits }, cancelled) {
-            Err(PatchError::NoRoom) if held < MUCH => held = (8 * held).min(MUCH),
+            Err(PatchError::NoRoom) if held < MAX_EXPANDED_BYTES => held = (8 * held).min(MAX_EXPANDED_BYTES),
             // Of this limit the hook's own words alone can be the cause; of the others also the client's object, which
             // must not be able to keep a hook with Ignore from changing it.
             Err(error) if error.is_too_large() && !patch.copies() => {
-                return Err(Unpatched::TooLarge(error.to_string()));
+                return Err(PatchFailure::TooLarge(error.to_string()));
             }
-            applied => return applied.map_err(|error| Unpatched::Inapplicable(error.to_string())),
+            applied => return applied.map_err(|error| PatchFailure::Inapplicable(error.to_string())),
         }
     }
 }
 
 /// Reserves until there is so much.
-fn reach(room: &mut Reservation, bytes: usize) -> Result<(), Unpatched> {
+fn reach(room: &mut Reservation, bytes: usize) -> Result<(), PatchFailure> {
     let more = bytes.saturating_sub(room.bytes());
-    if room.try_grow(more) { Ok(()) } else { Err(Unpatched::NoRoom) }
+    if room.try_grow(more) { Ok(()) } else { Err(PatchFailure::NoRoom) }
 }

@@ -5,26 +5,25 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use serde::{Serialize, Serializer, ser::SerializeSeq};
+use serde::{Serialize, Serializer};
 
 use super::{
-    bypass_decision::BypassDecision,
-    initialize::Run,
-    mutate::HookTurn,
-    outcome::Outcome,
-    unasked::{self, Unasked},
+    bypass::Pass,
+    context::ReviewContext,
+    draft::Draft,
+    record::{CallRecord, Ending},
+    status,
 };
 use crate::{
-    live::Generation,
-    model::{BreakGlass, Review, StatusInfo, Verdict},
+    model::{BreakGlass, StatusInfo, Verdict},
     telemetry::HookOutcome,
     wire::answer::{shortened, shortened_to},
 };
 
 /// The most bytes of what was said that a record holds.
-const SAID: usize = 1024;
+const MAX_MESSAGE: usize = 1024;
 /// The most bytes of why a call has failed.
-const ERROR: usize = 256;
+const MAX_ERROR: usize = 256;
 /// Stand-in for a reason that a hook made up.
 const OTHER: &str = "Other";
 /// The reasons that Kubernetes has, and ours.
@@ -93,20 +92,20 @@ struct Line<'a> {
     message: Option<String>,
     took_us: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    bypass: Vec<PassLine<'a>>,
+    bypass: Vec<Pass<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    break_glass: Vec<BrokenLine<'a>>,
+    break_glass: Vec<BreakGlassLine<'a>>,
     hooks: Hooks<'a>,
     /// Number of hooks that were not called in time, behind those that are named.
     #[serde(skip_serializing_if = "Option::is_none")]
     hooks_left_out: Option<usize>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    initializers: Vec<RunLine<'a>>,
+    initializers: Vec<InitializerLine<'a>>,
 }
 
 /// Break-glass that was open.
 #[derive(Serialize)]
-struct BrokenLine<'a> {
+struct BreakGlassLine<'a> {
     name: &'a str,
     reason: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -116,30 +115,12 @@ struct BrokenLine<'a> {
     hooks: &'a [Box<str>],
 }
 
-/// Bypass rule that matched.
-#[derive(Serialize)]
-struct PassLine<'a> {
-    name: &'a str,
-    effect: &'static str,
-    reason: &'a str,
-}
-
-/// Calls of all phases that counted.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Calls<'a> {
-    pub(super) turns: &'a [HookTurn<'a>],
-    /// Mutating hooks whose turn did not come in time.
-    pub(super) unasked: Option<&'a Unasked<'a>>,
-    pub(super) runs: &'a [Run],
-    pub(super) outcomes: &'a [Outcome<'a>],
-}
-
 /// Calls of hooks, as a list.
-struct Hooks<'a>(Calls<'a>);
+struct Hooks<'a>(&'a [CallRecord<'a>]);
 
 /// One initializer's turn at the object.
 #[derive(Serialize)]
-struct RunLine<'a> {
+struct InitializerLine<'a> {
     initializer: &'a str,
     outcome: &'static str,
     took_us: u64,
@@ -159,42 +140,30 @@ struct HookLine<'a> {
 
 impl Serialize for Hooks<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Calls { turns, unasked, outcomes, .. } = self.0;
-        let unasked = unasked.map_or(&[][..], Unasked::named);
-        let mut list = serializer.serialize_seq(Some(turns.len() + unasked.len() + outcomes.len()))?;
-        for turn in turns {
-            list.serialize_element(&HookLine::of(&turn.outcome))?;
-        }
-        for (hook, outcome) in unasked {
-            list.serialize_element(&HookLine::new(hook, *outcome, Some(unasked::WHY.to_owned()), Duration::ZERO))?;
-        }
-        for outcome in outcomes {
-            list.serialize_element(&HookLine::of(outcome))?;
-        }
-        list.end()
+        serializer.collect_seq(self.0.iter().filter_map(HookLine::of))
     }
 }
 
 impl<'a> HookLine<'a> {
-    fn of(outcome: &Outcome<'a>) -> Self {
-        let error = outcome.failure().map(|failure| shortened_to(ERROR, &failure.class().to_string()));
-        Self::new(outcome.decider.name, outcome.label(), error, outcome.took)
-    }
-
-    fn new(hook: &'a str, outcome: HookOutcome, error: Option<String>, took: Duration) -> Self {
-        let (outcome, failure) = match outcome {
+    /// `None` of a hook that has not passed its probe.
+    fn of(call: &'a CallRecord<'a>) -> Option<Self> {
+        let (outcome, failure) = match call.outcome()? {
             HookOutcome::Allowed => ("allowed", None),
             HookOutcome::Denied => ("denied", None),
             HookOutcome::FailedOpen(kind) => ("failed_open", Some(kind.as_str())),
             HookOutcome::FailedClosed(kind) => ("failed_closed", Some(kind.as_str())),
             HookOutcome::Cancelled => ("cancelled", None),
         };
-        Self { hook, outcome, failure, error, took_us: took.as_micros() as u64 }
+        let error = match &call.ending {
+            Ending::OutOfTime(_) => Some(status::NOT_CALLED_IN_TIME.to_owned()),
+            _ => call.failure().map(|failure| shortened_to(MAX_ERROR, &failure.class().to_string())),
+        };
+        Some(Self { hook: call.decider.name(), outcome, failure, error, took_us: call.took.as_micros() as u64 })
     }
 }
 
-fn broken(glass: &BreakGlass) -> BrokenLine<'_> {
-    BrokenLine {
+fn break_glass(glass: &BreakGlass) -> BreakGlassLine<'_> {
+    BreakGlassLine {
         name: &glass.name,
         reason: &glass.reason,
         by: &glass.by,
@@ -213,26 +182,17 @@ fn reason(refusal: &StatusInfo, said: bool) -> Option<Cow<'_, str>> {
     }
 }
 
-/// The record of one review, which may have an identifier in the caller's audit log; `said`: with what hooks said, its
-/// beginning.
-#[allow(clippy::too_many_arguments, reason = "each is one field, or several, of one line")]
-pub(super) fn audit_line(
-    (review, audit_id): (&Review, Option<&str>),
-    generation: &Generation,
-    bypass: &BypassDecision<'_>,
-    age: Option<Duration>,
-    calls: Calls<'_>,
-    verdict: &Verdict,
-    took: Duration,
-    said: bool,
-) -> Vec<u8> {
+/// The record of one review.
+pub(super) fn audit_line(ctx: &ReviewContext<'_>, draft: &Draft<'_>, verdict: &Verdict, took: Duration) -> Vec<u8> {
+    let ReviewContext { deps, review, caller, generation, bypass, .. } = ctx;
+    let said = deps.audit.has_hook_messages();
     let now = SystemTime::now();
     let refusal = verdict.refusal.as_ref();
     let line = Line {
         time: humantime::format_rfc3339_millis(now).to_string(),
         time_us: now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_micros() as u64,
         uid: &review.uid,
-        audit_id,
+        audit_id: caller.audit_id.as_deref(),
         operation: review.operation.as_str(),
         group: &review.resource.group,
         version: &review.resource.version,
@@ -244,30 +204,27 @@ pub(super) fn audit_line(
         dry_run: review.dry_run,
         generation: generation.number,
         revision: generation.revision.to_string(),
-        config_age_ms: age.map(|age| age.as_nanos().div_ceil(1_000_000) as u64),
+        config_age_ms: ctx.age.map(|age| age.as_nanos().div_ceil(1_000_000) as u64),
         allowed: verdict.allowed(),
         code: refusal.map(|refusal| refusal.code),
         reason: refusal.and_then(|refusal| reason(refusal, said)),
-        message: refusal.filter(|_| said).map(|refusal| shortened_to(SAID, &refusal.message)),
+        message: refusal.filter(|_| said).map(|refusal| shortened_to(MAX_MESSAGE, &refusal.message)),
         took_us: took.as_micros() as u64,
-        bypass: bypass
-            .passes()
-            .map(|pass| PassLine { name: pass.name, effect: pass.effect.as_str(), reason: pass.reason })
-            .collect(),
-        break_glass: bypass.broken().iter().map(|open| broken(&open.document)).collect(),
-        hooks: Hooks(calls),
-        hooks_left_out: calls.unasked.map(Unasked::more).filter(|more| *more > 0),
-        initializers: calls
-            .runs
+        bypass: bypass.passes().collect(),
+        break_glass: bypass.open_break_glass().iter().map(|open| break_glass(&open.document)).collect(),
+        hooks: Hooks(&draft.calls),
+        hooks_left_out: Some(draft.left_out_calls()).filter(|more| *more > 0),
+        initializers: draft
+            .initializers
             .iter()
-            .map(|run| RunLine {
-                initializer: &run.name,
-                outcome: run.outcome.as_str(),
-                took_us: run.took.as_micros() as u64,
+            .map(|turn| InitializerLine {
+                initializer: &turn.name,
+                outcome: turn.outcome.as_str(),
+                took_us: turn.took.as_micros() as u64,
             })
             .collect(),
     };
-    let mut out = Vec::with_capacity(320 + 64 * (calls.turns.len() + calls.outcomes.len()));
+    let mut out = Vec::with_capacity(320 + 64 * draft.calls.len());
     // Writing plain data to memory cannot fail; were it to, an empty line says that something was decided.
     if serde_json::to_writer(&mut out, &line).is_err() {
         out.clear();

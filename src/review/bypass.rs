@@ -4,6 +4,7 @@
 //! The rules are those of the snapshot in force, however old it is: a configuration that cannot be read must not close
 //! what its administrator has opened. Break-glass needs no snapshot at all.
 
+use serde::Serialize;
 use smallvec::SmallVec;
 
 use crate::{
@@ -17,13 +18,13 @@ use crate::{
 /// Prefix of the annotations that name the bypass rules which applied.
 const BYPASSED: &str = "bypass.gatepost.dev";
 /// Prefix of the annotations that name what break-glass is open.
-const BROKEN: &str = "break-glass.gatepost.dev";
+const BREAK_GLASS: &str = "break-glass.gatepost.dev";
 /// Name under which requests about our own configuration are counted.
 const OWN: &str = "own-configuration";
 const OWN_REASON: &str = "changes of Gatepost's own configuration skip all hooks, also while the configuration is \
                           stale";
 /// The longest warning, in characters: a longer one is cut by kube-apiserver once there are several.
-const LONGEST_WARNING: usize = 256;
+const MAX_WARNING: usize = 256;
 
 /// Bypass of one request: eligibility, matching rules, open break-glass.
 #[derive(Debug)]
@@ -33,24 +34,24 @@ pub(super) struct BypassDecision<'a> {
     /// The rules that apply, by their number in the snapshot. One that skips every hook stands alone.
     rules: SmallVec<[usize; 2]>,
     /// Break-glass that covers the request.
-    broken: SmallVec<[Open; 1]>,
+    break_glass: SmallVec<[Open; 1]>,
 }
 
-/// One reason for which a request was let past, for the audit log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// One reason for which a request was let past, as the audit log has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Pass<'a> {
-    pub(super) name: &'a str,
-    pub(super) reason: &'a str,
-    pub(super) effect: BypassEffect,
+    name: &'a str,
+    effect: &'static str,
+    reason: &'a str,
 }
 
 impl<'a> BypassDecision<'a> {
-    /// Decision for `review` by the bypass rules of `generation`, while `broken` is open.
-    pub(super) fn of(generation: &'a Generation, broken: SmallVec<[Open; 1]>, review: &Review) -> Self {
+    /// Decision for `review` by the bypass rules of `generation`, while `break_glass` is open.
+    pub(super) fn of(generation: &'a Generation, break_glass: SmallVec<[Open; 1]>, review: &Review) -> Self {
         let eligibility = generation.snapshot.eligibility(review);
-        let mut passage = Self { eligibility, generation, rules: SmallVec::new(), broken };
-        if passage.skips_all() {
-            return passage;
+        let mut decision = Self { eligibility, generation, rules: SmallVec::new(), break_glass };
+        if decision.skips_all() {
+            return decision;
         }
         for (number, bypass) in generation.snapshot.bypasses().iter().enumerate() {
             if !bypass.applies(review, |wanted| groups::any_of(review, wanted)) {
@@ -58,14 +59,14 @@ impl<'a> BypassDecision<'a> {
             }
             let skips_all = bypass.effect == BypassEffect::Skip && bypass.is_about_all();
             if skips_all {
-                passage.rules.clear();
+                decision.rules.clear();
             }
-            passage.rules.push(number);
+            decision.rules.push(number);
             if skips_all {
                 break;
             }
         }
-        passage
+        decision
     }
 
     /// Is no hook asked, whatever is configured for it?
@@ -92,7 +93,7 @@ impl<'a> BypassDecision<'a> {
 
     /// Is this hook not asked, as break-glass is open for it?
     pub(super) fn break_glass_covers(&self, hook: &str) -> bool {
-        self.broken.iter().any(|open| open.document.is_about(hook))
+        self.break_glass.iter().any(|open| open.document.is_about(hook))
     }
 
     /// Is this hook passed over where it cannot answer, whatever its failure policy?
@@ -102,14 +103,14 @@ impl<'a> BypassDecision<'a> {
 
     /// Every reason there is, in order; what is opened in an emergency apart.
     pub(super) fn passes(&self) -> impl Iterator<Item = Pass<'_>> {
-        let ours = Pass { name: OWN, reason: OWN_REASON, effect: BypassEffect::Skip };
-        let rule = |rule: &'a Bypass| Pass { name: &rule.name, reason: &rule.reason, effect: rule.effect };
+        let ours = Pass { name: OWN, reason: OWN_REASON, effect: BypassEffect::Skip.as_str() };
+        let rule = |rule: &'a Bypass| Pass { name: &rule.name, reason: &rule.reason, effect: rule.effect.as_str() };
         (self.eligibility == Eligibility::OwnConfig).then_some(ours).into_iter().chain(self.rules().map(rule))
     }
 
     /// Break-glass that covers the request.
-    pub(super) fn broken(&self) -> &[Open] {
-        &self.broken
+    pub(super) fn open_break_glass(&self) -> &[Open] {
+        &self.break_glass
     }
 
     /// Counts what applies, and says it in the verdict: break-glass in every one, whatever was decided.
@@ -125,23 +126,23 @@ impl<'a> BypassDecision<'a> {
                 counters.record(bypass.effect);
             }
         }
-        // A hook by our own name does not get to eligibility that.
-        let ours = |key: &str| key.split_once('/').is_some_and(|(prefix, _)| prefix == BYPASSED || prefix == BROKEN);
+        // A hook by our own name does not get to say it.
+        let ours =
+            |key: &str| key.split_once('/').is_some_and(|(prefix, _)| prefix == BYPASSED || prefix == BREAK_GLASS);
         verdict.audit_annotations.retain(|(key, _)| !ours(key));
         for Pass { name, reason, effect } in self.passes() {
-            let said = format!("{}: {reason}", effect.as_str());
-            verdict.audit_annotations.push((format!("{BYPASSED}/{name}"), said));
+            verdict.audit_annotations.push((format!("{BYPASSED}/{name}"), format!("{effect}: {reason}")));
         }
-        for (at, open) in self.broken.iter().enumerate() {
+        for (at, open) in self.break_glass.iter().enumerate() {
             let (said, warning) = annotation_and_warning(open);
-            verdict.audit_annotations.push((format!("{BROKEN}/{}", open.document.name), said));
+            verdict.audit_annotations.push((format!("{BREAK_GLASS}/{}", open.document.name), said));
             verdict.warnings.insert(at, warning);
         }
     }
 
     /// Is everything open?
     fn break_glass_covers_all(&self) -> bool {
-        self.broken.iter().any(|open| open.document.is_about_all())
+        self.break_glass.iter().any(|open| open.document.is_about_all())
     }
 
     fn rules(&self) -> impl Iterator<Item = &'a Bypass> {
@@ -156,5 +157,5 @@ fn annotation_and_warning(open: &Open) -> (String, String) {
     let what = if glass.is_about_all() { "all hooks".to_owned() } else { glass.hooks.join(", ") };
     let said = format!("{what} until {}: {}", humantime::format_rfc3339_seconds(glass.until()), glass.reason);
     let warning = format!("gatepost: break-glass {} is open for {said}", glass.name);
-    (said, warning.chars().take(LONGEST_WARNING).collect())
+    (said, warning.chars().take(MAX_WARNING).collect())
 }
