@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 // What stands in crates of its own, below `crates/`.
+pub use gatepost_adopt as adopt;
 pub use gatepost_api::{self as model, schema};
 pub use gatepost_base::{clock, files, memory, offload};
 pub use gatepost_cel as cel;
@@ -18,7 +19,6 @@ pub use gatepost_wire as wire;
 // Bytes to model and back; match conditions; the written form of our kinds; what must act on a new object;
 // configuration to compiled snapshot; JSON Patch; webhooks of others that Gatepost calls in the apiserver's place. All
 // pure, in this order: wire, cel and schema and initialize, snapshot, patch, adopt.
-pub mod adopt;
 pub mod initialize;
 pub mod snapshot;
 // Key pairs; metrics and audit.
@@ -40,6 +40,7 @@ pub mod rotate;
 pub mod watch;
 // Sockets in; a proxy before an apiserver; then settings, threads and drain; then commands.
 pub mod runtime;
+/// The former name of `runtime`.
 pub use runtime as app;
 pub mod cli;
 pub mod front;

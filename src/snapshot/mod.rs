@@ -45,20 +45,18 @@ pub use self::{
     },
     describe::describe_protocol,
     document::problem::{Note, Problem, nearest_words},
-    matcher::{
-        HookSet, How, Matched, WantedVersion,
-        exempt::{Eligibility, exempt_resources},
-    },
+    matcher::{HookSet, How, Matched, WantedVersion},
     reload::{
-        load_cache::{CheckedFile, HeldBackDocument, Kept, LoadCache, Loaded, RefusedFiles},
+        load_cache::{CheckedFile, HeldBackDocument, LastGoodDocuments, LoadCache, Loaded, RefusedFiles},
         relaxation::Relaxation,
     },
 };
+pub use crate::model::exempt::Eligibility;
 use crate::{
     cel::Condition,
     model::{
         Bypass, FailurePolicy, Hook, HookType, Labels, ResourceInitializers, Review, Rollout, Selector, Served,
-        registration::Segment,
+        exempt::eligibility, registration::Segment,
     },
 };
 
@@ -274,7 +272,7 @@ impl Snapshot {
 
     /// Eligibility of this request for hooks, whatever the rules are.
     pub fn eligibility(&self, review: &Review) -> Eligibility {
-        matcher::exempt::eligibility(review, self.static_hooks)
+        eligibility(review, self.static_hooks)
     }
 
     /// Origin of hook number `index`.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    cli::yaml::yaml,
+    cli::command::yaml,
     initialize::{
         VERB,
         label::{PENDING, STATE},

@@ -53,7 +53,7 @@ pub struct Loaded {
     /// The compiled configuration.
     pub snapshot: Snapshot,
     /// States that it is made of.
-    pub kept: Kept,
+    pub kept: LastGoodDocuments,
     /// The files whose newest state is no part of it.
     pub held: Vec<HeldBackDocument>,
 }
@@ -103,7 +103,7 @@ impl LoadCache {
         &mut self,
         files: &[SourceFile],
         read: ReadFile<'_>,
-        (kept, refused): (&Kept, &RefusedFiles),
+        (kept, refused): (&LastGoodDocuments, &RefusedFiles),
         pause: Pause<'_>,
     ) -> Result<Loaded, Vec<Problem>> {
         self.read(files, read, pause);
@@ -161,11 +161,15 @@ impl LoadCache {
     }
 
     /// Snapshot of these states, of whatever files; `None` where two use a name that only one may.
-    pub fn compiled(&mut self, parts: Vec<Arc<CheckedFile>>, pause: Pause<'_>) -> Option<(Snapshot, Kept)> {
+    pub fn compiled(
+        &mut self,
+        parts: Vec<Arc<CheckedFile>>,
+        pause: Pause<'_>,
+    ) -> Option<(Snapshot, LastGoodDocuments)> {
         let checked = CheckedFile::joined(parts.iter().map(|part| &**part))?;
         let snapshot = Snapshot::compile(checked, &self.former, pause);
         self.former = PreviousIndex { hooks: snapshot.hooks.clone(), matcher: snapshot.matcher.clone() };
-        Some((snapshot, Kept::new(parts)))
+        Some((snapshot, LastGoodDocuments::new(parts)))
     }
 
     /// All files in their newest state, where nothing is wrong with any, nor between two.
@@ -308,9 +312,9 @@ impl CheckedFile {
 
 /// The state of every document that is in force: the last good state of those whose newest one is not sound.
 #[derive(Clone, Debug, Default)]
-pub struct Kept(Arc<[Arc<CheckedFile>]>);
+pub struct LastGoodDocuments(Arc<[Arc<CheckedFile>]>);
 
-impl Kept {
+impl LastGoodDocuments {
     pub(crate) fn new(parts: Vec<Arc<CheckedFile>>) -> Self {
         Self(parts.into())
     }
