@@ -15,8 +15,8 @@ mod media_type;
 mod reply;
 #[path = "../src/hooks/retry_after.rs"]
 mod retry_after;
-#[path = "../src/hooks/unanswered.rs"]
-mod unanswered;
+#[path = "../src/hooks/failed_call.rs"]
+mod failed_call;
 
 pub use self::{
     http1::read_http1,

@@ -8,8 +8,11 @@
 pub use gatepost_api::{self as model, schema};
 pub use gatepost_base::{clock, files, memory, offload};
 pub use gatepost_cel as cel;
+pub use gatepost_etcd_client as etcd;
 pub use gatepost_http2_client::{self as http2, hpack};
 pub use gatepost_json_patch as patch;
+pub use gatepost_kube_support as kube;
+pub use gatepost_tls as tls;
 pub use gatepost_wire as wire;
 
 // Bytes to model and back; match conditions; the written form of our kinds; what must act on a new object;
@@ -20,11 +23,8 @@ pub mod initialize;
 pub mod snapshot;
 // Key pairs; metrics and audit.
 pub mod telemetry;
-pub mod tls;
 // Clients of Gatepost, for initializers' processes; of an etcd cluster, and of a Kubernetes apiserver.
 pub mod client;
-pub mod etcd;
-pub mod kube;
 // Sources of configuration; clients of hooks.
 pub mod hooks;
 pub mod source;
@@ -39,7 +39,8 @@ pub mod replicas;
 pub mod rotate;
 pub mod watch;
 // Sockets in; a proxy before an apiserver; then settings, threads and drain; then commands.
-pub mod app;
+pub mod runtime;
+pub use runtime as app;
 pub mod cli;
 pub mod front;
 pub mod proxy;

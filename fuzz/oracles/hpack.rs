@@ -32,7 +32,7 @@ fn read(block: &[u8]) {
 }
 
 fn ours(block: &[u8]) -> Result<Fields, DecoderError> {
-    let read = |field: Result<gatepost::hpack::Field<'_>, DecoderError>| {
+    let read = |field: Result<gatepost::hpack::HeaderField<'_>, DecoderError>| {
         let (field, mut name, mut value) = (field?, Vec::new(), Vec::new());
         field.name.read(&mut name)?;
         field.value.read(&mut value)?;

@@ -15,9 +15,8 @@ use std::{
 
 use bytes::Bytes;
 use gatepost::{
-    hpack::{DecodedName, DecodedText, FieldName, entry, literal},
+    hpack::{FieldName, HeaderName, HeaderText, entry, literal},
     http2::{ClientConnection, Config, Exchange, ExchangeFailure, FieldError, HeaderFields, RequestHead},
-    model::Rope,
 };
 
 const BATCH: usize = 64 << 10;
@@ -49,7 +48,7 @@ struct Fate {
 struct Asked {
     fate: Rc<Fate>,
     deadline: Instant,
-    body: Rope,
+    body: [Bytes; 3],
     tag: usize,
     has_head: bool,
 }
@@ -60,8 +59,8 @@ struct Seen;
 impl HeaderFields for Seen {
     fn field(
         &mut self,
-        name: DecodedName<'_>,
-        value: DecodedText<'_>,
+        name: HeaderName<'_>,
+        value: HeaderText<'_>,
         scratch: &mut Vec<u8>,
     ) -> Result<bool, FieldError> {
         name.read(scratch)?;
@@ -97,7 +96,7 @@ impl Exchange for Asked {
         self.fate.abandoned.get()
     }
 
-    fn body(&self) -> &Rope {
+    fn body(&self) -> &[Bytes] {
         &self.body
     }
 
@@ -255,7 +254,7 @@ impl Run {
         self.server.bodies.insert(tag, body.clone());
         self.fates.push(Rc::clone(&fate));
         let middle = len / 2;
-        let body = Rope::new([body.slice(..middle), Bytes::new(), body.slice(middle..)]);
+        let body = [body.slice(..middle), Bytes::new(), body.slice(middle..)];
         self.connection.submit(Asked { fate, deadline: clock() + EACH, body, tag, has_head: false });
     }
 
@@ -285,7 +284,7 @@ impl Run {
     /// The server says so; `false` once the connection is lost.
     fn says(&mut self, mut bytes: &[u8]) -> bool {
         while !bytes.is_empty() {
-            let room = self.connection.room();
+            let room = self.connection.read_buffer();
             assert!(!room.is_empty(), "no room");
             let len = room.len().min(bytes.len());
             room[..len].copy_from_slice(&bytes[..len]);
@@ -293,14 +292,14 @@ impl Run {
             bytes = &bytes[len..];
             let received = self.connection.receive(len);
             for unprocessed in self.connection.take_unprocessed() {
-                let (gatepost::http2::Unprocessed::Refused(exchange)
-                | gatepost::http2::Unprocessed::BeyondGoAway(exchange)) = unprocessed;
+                let (gatepost::http2::UnprocessedExchange::Refused(exchange)
+                | gatepost::http2::UnprocessedExchange::BeyondGoAway(exchange)) = unprocessed;
                 assert!(!exchange.has_head, "what has an answer was looked at");
                 exchange.fate.handed_back.set(true);
             }
             assert!(self.connection.copied() <= self.connection.queued().max(1 << 24));
             if let Err(fault) = received {
-                self.connection.lose(fault);
+                self.connection.send_goaway(fault);
                 self.connection.fail(fault.what);
                 assert!(self.connection.is_idle());
                 self.takes(usize::MAX);

@@ -3,7 +3,7 @@
 use std::{ffi::OsString, io::Write as _, time::Duration};
 
 use super::CommandExit;
-use crate::{app::descriptors, kube::plugin};
+use crate::{app::resources::lower_file_limit, kube::plugin};
 
 /// Run a kubeconfig's exec plugin, and end it when its time is up or it prints too much
 #[derive(Debug, clap::Args)]
@@ -23,7 +23,7 @@ pub struct ExecPlugin {
 impl ExecPlugin {
     /// Ends with the plugin's own code, or one that says why it was ended.
     pub fn run(self) -> CommandExit {
-        descriptors::lower();
+        lower_file_limit();
         match plugin::run(self.plugin, self.arguments, Duration::from_secs(self.seconds)) {
             // The pipe is closed where the sidecar has ended meanwhile.
             Ok(printed) => drop(std::io::stdout().write_all(&printed)),

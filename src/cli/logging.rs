@@ -5,7 +5,7 @@ use std::{env, io, time::Duration};
 use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
 use crate::{
-    app::priority::give_way,
+    app::threads::give_way,
     telemetry::log::{self, LogLines},
 };
 

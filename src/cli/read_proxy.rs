@@ -19,8 +19,9 @@ use tokio::{
 use super::{CommandExit, complain, duration, logging::Logging, misused, source::access};
 use crate::{
     app::{
-        ProxyAdmin, Settings as Sizes, UnwaitedRuntime, descriptors,
+        ProxyAdmin, Settings as Sizes, UnwaitedRuntime,
         listeners::{Port, is_local},
+        resources::raise_file_limit,
     },
     files::BlockingReads,
     proxy::{Cluster, ProxiedResources, Proxy, ProxySettings, RequestOrigin, listen},
@@ -183,7 +184,7 @@ impl ReadProxy {
         let mut threads = Builder::new_multi_thread();
         let runtime = UnwaitedRuntime::build(threads.worker_threads(self.workers.get()).enable_all());
         let runtime = runtime.map_err(|error| format!("cannot start threads: {error}"))?;
-        let files = descriptors::raise().saturating_sub(OURS) / A_CONNECTION;
+        let files = raise_file_limit().saturating_sub(OURS) / A_CONNECTION;
         let connections = self.max_connections.get().min(files).max(1);
         if connections < self.max_connections.get() {
             tracing::warn!(

@@ -4,7 +4,7 @@
 //! [`Channel::ask`] puts a [`Call`] on the worker's client; its answer arrives in the request's [`Responses`].
 //!
 //! The transport limits its own steps (lookups, dials, handshakes, idle connections), sends every call once, and
-//! reports what came of it: of a call without an answer also whether the hook may have processed it ([`Unanswered`]).
+//! reports what came of it: of a call without an answer also whether the hook may have processed it ([`FailedCall`]).
 //! Answers that break the protocol are failures. `review` owns the rest: the hook's deadline, whether it is asked again,
 //! the failure policy, and what an answer means for the request.
 
@@ -19,6 +19,7 @@ mod dial;
 mod dial_pace;
 mod dialler;
 mod draining;
+mod failed_call;
 mod gzip;
 mod http1;
 mod http2;
@@ -37,12 +38,12 @@ mod retry_after;
 pub mod services;
 mod socket;
 mod target;
-mod unanswered;
 mod worker_client;
 
 pub use call::{Call, Method};
 pub use channel::Channel;
 pub use connection_budget::ConnectionBudget;
+pub use failed_call::{FailedCall, ProcessingEvidence, Reuse};
 #[doc(hidden)]
 pub use http1::read_http1;
 #[doc(hidden)]
@@ -54,4 +55,3 @@ pub use reply::{AnswerHold, HttpReply, Reply};
 pub use resources::Resources;
 pub use responses::{Arrival, Responses};
 pub use services::ServiceAddresses;
-pub use unanswered::{Processed, Reuse, Unanswered};

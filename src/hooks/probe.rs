@@ -217,7 +217,7 @@ impl Channel {
                     Ok(reply) => return Ok(reply),
                     Err(lost) => lost,
                 };
-                let Some(reuse) = lost.processed.resend(call.resends, true) else { return Err(lost.failure) };
+                let Some(reuse) = lost.evidence.resend(call.resends, true) else { return Err(lost.failure) };
                 (call.reuse, call.resends) = (reuse, call.resends + 1);
             }
         }

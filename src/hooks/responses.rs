@@ -8,10 +8,10 @@ use std::{
 
 use smallvec::SmallVec;
 
-use super::{Unanswered, reply::Reply};
+use super::{FailedCall, reply::Reply};
 
 /// Result of one call: the call's tag, and the hook's reply or its failure.
-pub type Arrival = (u32, Result<Reply, Unanswered>);
+pub type Arrival = (u32, Result<Reply, FailedCall>);
 
 /// Receiver of the answers to one request's calls, in the order they come. One allocation a request, however many hooks
 /// there are.
@@ -32,7 +32,7 @@ impl Responses {
     }
 
     /// Puts in what came back from one call, and wakes the owner.
-    pub(super) fn deliver(&self, tag: u32, result: Result<Reply, Unanswered>) {
+    pub(super) fn deliver(&self, tag: u32, result: Result<Reply, FailedCall>) {
         let waker = {
             let mut state = self.state();
             if state.closed {

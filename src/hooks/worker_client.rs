@@ -125,7 +125,7 @@ impl Task {
     /// Drives the client for as long as somebody may ask, whatever happens to it.
     async fn run(mut self) {
         while AssertUnwindSafe(self.drive()).catch_unwind().await.is_err() {
-            faults::client_panicked();
+            faults::hook_worker_panicked();
             tracing::error!(endpoint = %self.dialler.endpoint, "the client of a hook panicked and was restarted; this is a bug in Gatepost");
             self.pending.give_up("gatepost gave the connection up");
             sleep(AFTER_PANIC).await;

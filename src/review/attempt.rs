@@ -25,7 +25,7 @@ use tracing::Span;
 
 use super::{caller::Caller, trace};
 use crate::{
-    hooks::{GrpcRequest, HookRequest, HttpRequest, Method, Processed, Reply, Reuse},
+    hooks::{GrpcRequest, HookRequest, HttpRequest, Method, ProcessingEvidence, Reply, Reuse},
     live::LiveHook,
     model::{CallFailure, FailurePolicy, HookType, Protocol, Review},
 };
@@ -62,7 +62,7 @@ pub(super) enum Came<'r> {
     /// A reply, not yet looked into.
     Reply(&'r Reply),
     /// Nothing usable.
-    Failure(&'r CallFailure, Processed),
+    Failure(&'r CallFailure, ProcessingEvidence),
 }
 
 /// Step after what came of a call.
@@ -115,9 +115,9 @@ impl Asks {
                 pause.map_or(Next::Settle, Next::Rest)
             }
             Came::Reply(Reply::Grpc(_)) => Next::Settle,
-            Came::Failure(failure, processed) => {
+            Came::Failure(failure, evidence) => {
                 let retries = terms.retry && terms.idempotent && !self.retried && failure.may_retry();
-                match processed.resend(self.resends, terms.idempotent) {
+                match evidence.resend(self.resends, terms.idempotent) {
                     Some(reuse) => Next::Resend(reuse),
                     None if retries && !left.is_zero() => Next::Retry,
                     None => Next::Settle,

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     clock::now,
-    hooks::{AnswerHold, Call, HttpReply, Processed, Reply, Responses, Unanswered},
+    hooks::{AnswerHold, Call, FailedCall, HttpReply, ProcessingEvidence, Reply, Responses},
     model::{CallFailure, Protocol, Review, SideEffects},
     offload::{self, LARGE},
     telemetry::{HookOutcome, Repeat},
@@ -205,7 +205,7 @@ impl<'a, 'r> Round<'a, 'r> {
     }
 
     /// Something came back from a hook.
-    fn arrived(&mut self, tag: u32, result: Result<Reply, Unanswered>, now: Instant) {
+    fn arrived(&mut self, tag: u32, result: Result<Reply, FailedCall>, now: Instant) {
         let tag = tag as usize;
         let Some(attempt) = self.attempts.get_mut(tag).filter(|attempt| !attempt.settled) else { return };
         attempt.open = false;
@@ -245,15 +245,15 @@ impl<'a, 'r> Round<'a, 'r> {
             Ok(decoded) => decoded.failure.as_ref(),
             Err(failure) => Some(failure),
         };
-        if failure.is_some_and(|failure| self.asks_again(tag, failure, Processed::Perhaps, now)) {
+        if failure.is_some_and(|failure| self.asks_again(tag, failure, ProcessingEvidence::Perhaps, now)) {
             return;
         }
         self.settle(tag, answer, hold, now.duration_since(self.began));
     }
 
     /// Nothing came back from a hook.
-    fn failed(&mut self, tag: usize, Unanswered { failure, processed }: Unanswered, now: Instant) {
-        if self.asks_again(tag, &failure, processed, now) {
+    fn failed(&mut self, tag: usize, FailedCall { failure, evidence }: FailedCall, now: Instant) {
+        if self.asks_again(tag, &failure, evidence, now) {
             return;
         }
         let Some(attempt) = self.attempts.get(tag) else { return };
@@ -270,9 +270,9 @@ impl<'a, 'r> Round<'a, 'r> {
     }
 
     /// There is no usable answer. Asks the hook again where its attempt says so.
-    fn asks_again(&mut self, tag: usize, failure: &CallFailure, processed: Processed, now: Instant) -> bool {
+    fn asks_again(&mut self, tag: usize, failure: &CallFailure, evidence: ProcessingEvidence, now: Instant) -> bool {
         let Some(attempt) = self.attempts.get_mut(tag) else { return false };
-        match attempt.next(&Came::Failure(failure, processed), now) {
+        match attempt.next(&Came::Failure(failure, evidence), now) {
             Next::Resend(_) => {}
             Next::Retry => attempt.live.metrics.repeated(Repeat::Policy),
             Next::Rest(_) | Next::Settle => return false,

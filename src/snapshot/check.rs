@@ -1,7 +1,6 @@
 //! Check: documents to what they mean, and every problem on the way.
 
 pub(crate) mod break_glass;
-pub mod bundle;
 pub(crate) mod bypass;
 pub(crate) mod called_again;
 pub(crate) mod clean_path;

@@ -39,7 +39,6 @@ use self::{
 pub use self::{
     check::{
         break_glass::break_glass,
-        bundle,
         names::is_dns_label,
         namespace::NAME_LABEL,
         url::{UrlProblem, parse_url},

@@ -11,9 +11,9 @@ use std::{
 };
 
 use super::{
+    Throttle,
     audit_file::{AuditFile, Reopen},
     line_writer::{Bounds, LineWriter, Written},
-    throttle::Throttle,
 };
 
 /// A tenth of a second at 160,000 reviews a second; each may carry names as long as its caller likes.

@@ -67,7 +67,7 @@ impl Collector for Scrape {
         self.calls(encoder)?;
         let mutations = metrics.mutations.sums();
         family(encoder, &table::MUTATION_DURATION, |out| histogram(out, &[], &mutations, |_| true))?;
-        family(encoder, &table::HOOK_LANE_PANICS, |out| counter(out, &[], faults::client_panics()))?;
+        family(encoder, &table::HOOK_WORKER_PANICS, |out| counter(out, &[], faults::hook_worker_panics()))?;
         family(encoder, &table::HOOK_STARVED_CONNECTIONS, |out| counter(out, &[], faults::starved_connections()))?;
         self.initializers(encoder)?;
         let reviews = metrics.access_reviews.sums();

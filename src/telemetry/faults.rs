@@ -3,17 +3,17 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 static UNREADABLE: [AtomicU64; UnreadableObjects::LABELS.len()] = [const { AtomicU64::new(0) }; 3];
-static LANE_PANICS: AtomicU64 = AtomicU64::new(0);
+static HOOK_WORKER_PANICS: AtomicU64 = AtomicU64::new(0);
 static STARVED_CONNECTIONS: AtomicU64 = AtomicU64::new(0);
 
 /// The task that carries one worker's calls to one hook has panicked.
-pub fn client_panicked() {
-    LANE_PANICS.fetch_add(1, Relaxed);
+pub fn hook_worker_panicked() {
+    HOOK_WORKER_PANICS.fetch_add(1, Relaxed);
 }
 
 /// Number of panics in workers' clients.
-pub fn client_panics() -> u64 {
-    LANE_PANICS.load(Relaxed)
+pub fn hook_worker_panics() -> u64 {
+    HOOK_WORKER_PANICS.load(Relaxed)
 }
 
 /// A connection to a hook was replaced, as the hook's flow control left no room for calls.

@@ -10,10 +10,10 @@ use std::{
 };
 
 use super::{
+    Throttle,
     cells::Cells,
     recent::{Counts, RecentCallFailures, RecentInVain, RecentResults},
     rejections::{RejectionCause, Rejections},
-    throttle::Throttle,
 };
 use crate::model::{FailureKind, Operation};
 

@@ -19,13 +19,13 @@ mod reading;
 mod recent;
 mod rejections;
 pub mod table;
-mod throttle;
 
 pub use adoption::{AdoptionMetrics, Webhooks};
 pub use audit::Audit;
 pub use bypass::BypassMetrics;
 pub use exposition::CONTENT_TYPE;
 pub use faults::UnreadableObjects;
+pub use gatepost_base::throttle::Throttle;
 pub use hook::{DroppedAnnotation, HookMetrics, HookOutcome, Repeat, UnmetConditions};
 pub use initializer::{Attendance, DroppedReport, InitializerMetrics, InitializerOutcome};
 pub use metrics::Metrics;
@@ -37,4 +37,3 @@ pub use read_proxy::{
 pub use reading::Reading;
 pub use recent::{LastFailure, RecentCallFailures, RecentInVain, Recovery, SAMPLE_EVERY};
 pub use rejections::RejectionCause;
-pub use throttle::Throttle;

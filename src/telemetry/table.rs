@@ -95,7 +95,7 @@ families! {
         "Timeout of one call of the hook; the shortest where several hooks have this name. Absent while no hook of that name is in force.";
     MUTATION_DURATION = Histogram "gatepost_mutation_duration_seconds" []
         "Duration of the mutating phase, of reviews that match the rules of a mutating hook.";
-    HOOK_LANE_PANICS = Counter "gatepost_hook_lane_panics_total" []
+    HOOK_WORKER_PANICS = Counter "gatepost_hook_worker_panics_total" []
         "Panics of the task that carries a worker's calls to a hook; it restarts by itself. Each is a bug in Gatepost.";
     HOOK_STARVED_CONNECTIONS = Counter "gatepost_hook_starved_connections_total" []
         "HTTP/2 connections to hooks that were replaced because the hook's flow control left no room for calls that waited. It grows where a hook, or a proxy before it, does not give back the window of calls that are reset.";

@@ -90,7 +90,10 @@ impl FollowHandler for LabelFollower {
     const RELIST: Duration = Duration::from_secs(600);
     const LOST: &'static str = "cannot watch namespaces; their labels are getting old";
     const FOUND: &'static str = "watching namespaces again";
-    const UNREADABLE: UnreadableObjects = UnreadableObjects::Namespaces;
+
+    fn count_unreadable(&self) {
+        UnreadableObjects::Namespaces.count();
+    }
 
     async fn target(&mut self) -> Result<Option<FollowTarget>, KubeError> {
         let (client, path, selector) = (self.client.clone(), PATH.to_owned(), String::new());

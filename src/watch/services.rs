@@ -120,7 +120,10 @@ impl FollowHandler for SliceFollower {
     const RELIST: Duration = Duration::from_secs(300);
     const LOST: &'static str = "cannot watch EndpointSlices; what is known of them is getting old";
     const FOUND: &'static str = "watching EndpointSlices again";
-    const UNREADABLE: UnreadableObjects = UnreadableObjects::EndpointSlices;
+
+    fn count_unreadable(&self) {
+        UnreadableObjects::EndpointSlices.count();
+    }
 
     async fn target(&mut self) -> Result<Option<FollowTarget>, KubeError> {
         self.generation = self.current.load().number;

@@ -1,4 +1,4 @@
-//! The generated Rust under `crates/wire/src/pb/` and `src/etcd/pb/` is what `proto/` says.
+//! The generated Rust under `crates/wire/src/pb/` and `crates/etcd-client/src/pb/` is what `proto/` says.
 //!
 //! `GATEPOST_REGENERATE=1 cargo test --test documents proto_is_current` writes it anew. No `protoc` is needed.
 
@@ -76,5 +76,5 @@ fn naive_reference_is_what_proto_generates() {
 /// We only ask etcd; nothing here answers in its place.
 #[test]
 fn etcd_client_is_what_proto_generates() {
-    compare("src/etcd/pb", &generate(ETCD, |builder| builder.bytes(".").build_server(false)));
+    compare("crates/etcd-client/src/pb", &generate(ETCD, |builder| builder.bytes(".").build_server(false)));
 }

@@ -11,8 +11,8 @@ use crate::support::http_hook::{HTTP1, HttpHook, HttpScript};
 use bytes::Bytes;
 use gatepost::{
     hooks::{
-        Arrival, Call, Channel, ConnectionBudget, HookRequest, HttpRequest, Reply, Resources, Responses, Reuse,
-        Unanswered,
+        Arrival, Call, Channel, ConnectionBudget, FailedCall, HookRequest, HttpRequest, Reply, Resources, Responses,
+        Reuse,
     },
     memory::MemoryBudget,
     model::{CallFailure, HttpForm, ReviewVersion, Rope, Step},
@@ -141,7 +141,7 @@ async fn more_calls_than_may_wait_fail_at_once() {
     }
     for (tag, result) in arrivals(&responses, 5).await {
         assert!(tag as usize >= MOST + MOST_WAITING, "{tag}");
-        let Err(Unanswered { failure: CallFailure::Connect(why), .. }) = result else { panic!("{result:?}") };
+        let Err(FailedCall { failure: CallFailure::Connect(why), .. }) = result else { panic!("{result:?}") };
         assert_eq!(why.step, Step::Connect);
         assert_eq!(why.what, "its connections are all in use, and 1024 calls wait for one");
     }
@@ -227,7 +227,7 @@ async fn a_hook_that_accepts_and_hangs_up_is_not_dialled_for_each_call() {
     for tag in 0..calls {
         channel.ask(0, call(&responses, tag, LONG));
         let arrived = arrivals(&responses, 1).await;
-        let [(_, Err(Unanswered { failure: CallFailure::Connection(_), .. }))] = &arrived[..] else {
+        let [(_, Err(FailedCall { failure: CallFailure::Connection(_), .. }))] = &arrived[..] else {
             panic!("{arrived:?}");
         };
     }
@@ -258,7 +258,7 @@ async fn where_tls_is_wanted_and_missing_nothing_is_dialled() {
     let (channel, responses) = (Channel::open(endpoint, None, &[Handle::current()]), Arc::new(Responses::default()));
     channel.ask(0, call(&responses, 0, LONG));
     let arrived = arrivals(&responses, 1).await;
-    let [(0, Err(Unanswered { failure: CallFailure::Connect(why), .. }))] = &arrived[..] else {
+    let [(0, Err(FailedCall { failure: CallFailure::Connect(why), .. }))] = &arrived[..] else {
         panic!("{arrived:?}");
     };
     assert_eq!(why.step, Step::Tls, "{why}");

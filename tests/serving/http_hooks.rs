@@ -9,7 +9,9 @@ use std::{
 use crate::support::http_hook::{H2, HTTP1, HttpHook, HttpScript};
 use bytes::Bytes;
 use gatepost::{
-    hooks::{Call, Channel, HookRequest, HttpReply, HttpRequest, Processed, Reply, Responses, Reuse, Unanswered},
+    hooks::{
+        Call, Channel, FailedCall, HookRequest, HttpReply, HttpRequest, ProcessingEvidence, Reply, Responses, Reuse,
+    },
     model::{CallFailure, Endpoint, HttpForm, ReviewVersion, Rope, Step, Transport, hook::Address},
 };
 use http::Version;
@@ -440,14 +442,14 @@ async fn a_call_over_a_stale_connection_is_reported_and_not_sent_again() {
     post(&channel).await.expect("a reply");
     hook.set(HttpScript::GiveUp);
     let responses = Arc::new(Responses::default());
-    for (reuse, processed) in
-        [(Reuse::Allowed, Processed::Stale { sent: true }), (Reuse::Forbidden, Processed::Perhaps)]
+    for (reuse, evidence) in
+        [(Reuse::Allowed, ProcessingEvidence::Stale { sent: true }), (Reuse::Forbidden, ProcessingEvidence::Perhaps)]
     {
         channel.ask(0, Call { reuse, ..call(&responses, 0, &question()) });
         let mut arrived = timeout(LONG, responses.take()).await.expect("an end");
-        let lost: Unanswered = arrived.remove(0).1.expect_err("no answer");
+        let lost: FailedCall = arrived.remove(0).1.expect_err("no answer");
         assert!(matches!(lost.failure, CallFailure::Connection(_)), "{lost:?}");
-        assert_eq!(lost.processed, processed, "{reuse:?}");
+        assert_eq!(lost.evidence, evidence, "{reuse:?}");
     }
     assert_eq!((hook.seen().len(), hook.connections()), (3, 2));
 }

@@ -3,6 +3,7 @@
 pub mod answer;
 pub mod break_glass;
 pub mod builtin;
+pub mod bundle;
 pub mod bypass;
 pub mod failure_class;
 pub mod failure_kind;
@@ -31,6 +32,7 @@ pub use builtin::{builtin, other_group};
 pub use bypass::{Bypass, BypassEffect};
 pub use failure_class::FailureClass;
 pub use failure_kind::FailureKind;
+pub use gatepost_cel::{AccessCheck, AccessDecision, AccessTarget, ResourceAccess, Subject, User};
 pub use gatepost_json::{ContainerEnds, Rope};
 pub use hook::{
     Dispatch, Endpoint, FailurePolicy, Hook, HookType, HttpForm, MatchPolicy, Protocol, Reinvocation, SideEffects,

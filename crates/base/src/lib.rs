@@ -5,3 +5,4 @@ pub mod clock;
 pub mod files;
 pub mod memory;
 pub mod offload;
+pub mod throttle;

@@ -1,59 +1,60 @@
-//! Exchange: a request on its way to a server, and what becomes of its response.
+//! Exchange: a request and its response, as the user of a connection implements it.
 
 use std::time::{Duration, Instant};
 
-use gatepost_json::Rope;
+use bytes::Bytes;
 
-use crate::hpack::{DecodedName, DecodedText, DecoderError};
+use crate::hpack::{DecoderError, HeaderName, HeaderText};
 
-/// A request, its response while it arrives, and whoever waits for it. Exactly one of [`Exchange::complete`] and
-/// [`Exchange::fail`] is called, unless it is handed back ([`Unprocessed`](super::Unprocessed)) or dropped: because its
-/// deadline has passed, or because nobody waits for it.
+/// A request, and its response while it arrives.
+///
+/// Exactly one of [`Exchange::complete`] and [`Exchange::fail`] is called, unless the exchange is handed back
+/// ([`UnprocessedExchange`](super::UnprocessedExchange)) or dropped because its deadline has passed or it is abandoned.
 pub trait Exchange: Sized {
-    /// Fields of a response's header blocks that matter.
+    /// Fields of a response's header blocks that matter to it.
     type Fields: HeaderFields;
-    /// Writes the heads of requests.
+    /// Writer of the heads of requests.
     type Head: RequestHead<Self>;
-    /// Reason for which the rest of a response need not be heard.
+    /// Reason for which it rejects a response.
     type Error;
 
-    /// Time from which the response is of no use any more.
+    /// Time from which the response is of no use.
     fn deadline(&self) -> Instant;
 
-    /// Does nobody wait for it any more, whatever its deadline?
+    /// True if the response is of no use already before the deadline.
     fn is_abandoned(&self) -> bool;
 
-    /// The request's body.
-    fn body(&self) -> &Rope;
+    /// The request's body as a sequence of pieces, the same at each call. They are sent without a copy.
+    fn body(&self) -> &[Bytes];
 
-    /// The head of the response has come (not an interim one). It comes once, and before any data.
+    /// Receives the final head of the response, once and before any data.
     ///
     /// # Errors
-    /// The rest need not be heard.
+    /// The exchange fails with [`ExchangeFailure::Refused`], and its stream is reset.
     fn head(&mut self, status: u16, fields: Self::Fields) -> Result<(), Self::Error>;
 
-    /// Part of the response's body has come.
+    /// Receives a part of the response's body.
     ///
     /// # Errors
-    /// The rest need not be heard.
+    /// As of [`Exchange::head`].
     fn data(&mut self, part: &[u8]) -> Result<(), Self::Error>;
 
-    /// The response is whole; it may have had trailers.
+    /// Completes the exchange: the whole response has arrived, with trailers if there were any.
     fn complete(self, trailers: Option<Self::Fields>);
 
-    /// There will be no response.
+    /// Ends the exchange without a response.
     fn fail(self, failure: ExchangeFailure<'_, Self::Error>);
 }
 
 /// Reason for which an exchange has no response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExchangeFailure<'a, R> {
-    /// The connection is lost, and this is why.
+    /// The connection is lost, for this reason.
     Lost(&'a str),
     /// The server reset the stream, with the code of this name.
     Reset(&'static str),
-    /// The server broke a rule of the protocol that concerns this stream alone: its deed, as the rest of a sentence
-    /// that begins with "it".
+    /// The server broke a rule of the protocol that concerns this stream alone. The text is a sentence that begins with
+    /// "it".
     Malformed(&'static str),
     /// Rejected by its own [`Exchange::head`] or [`Exchange::data`].
     Refused(R),
@@ -61,25 +62,20 @@ pub enum ExchangeFailure<'a, R> {
 
 /// Fields of one header block that matter to an exchange.
 pub trait HeaderFields: Default {
-    /// Takes in a field that is no pseudo-header; `false` where it means nothing. `scratch` is for what has to be
-    /// decoded.
+    /// Reads a field that is no pseudo-header. False if the exchange does not know it. `scratch` is space for decoding.
     ///
     /// # Errors
-    /// The block cannot be read, or contradicts itself.
-    fn field(
-        &mut self,
-        name: DecodedName<'_>,
-        value: DecodedText<'_>,
-        scratch: &mut Vec<u8>,
-    ) -> Result<bool, FieldError>;
+    /// The field cannot be decoded, or must not be there.
+    fn field(&mut self, name: HeaderName<'_>, value: HeaderText<'_>, scratch: &mut Vec<u8>)
+    -> Result<bool, FieldError>;
 }
 
 /// Fault of one field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldError {
-    /// It cannot be decoded: the connection is beyond use.
+    /// It cannot be decoded, which ends the connection.
     Undecodable(DecoderError),
-    /// It must not be there: the response is none.
+    /// It must not be there, which fails the exchange.
     Malformed(&'static str),
 }
 
@@ -89,12 +85,12 @@ impl From<DecoderError> for FieldError {
     }
 }
 
-/// Writes the heads of a connection's requests, and knows what of the server's dynamic table they use.
+/// Writer of the heads of a connection's requests. It knows which entries of the server's dynamic table they use.
 pub trait RequestHead<E> {
-    /// The server's SETTINGS_HEADER_TABLE_SIZE.
+    /// Receives the server's SETTINGS_HEADER_TABLE_SIZE.
     fn table_size(&mut self, size: u32);
 
-    /// Appends the header block of a request with so much time left. True where later blocks rely on it: then the
-    /// server must be sent it.
+    /// Appends the header block of a request that has the time `left`. True if later blocks rely on it, so that it must
+    /// be sent.
     fn write(&mut self, exchange: &E, left: Duration, out: &mut Vec<u8>) -> bool;
 }

@@ -1,4 +1,7 @@
-//! The frame head and the frame kinds. RFC 9113 §4.1 and §6.
+//! Frames of HTTP/2: their heads and kinds (RFC 9113 §4.1 and §6), which of them a server may send, and the bytes that
+//! arrive, cut into them.
+
+use std::{fmt, ops::Range};
 
 /// Length of a frame's head in bytes.
 pub const HEAD: usize = 9;
@@ -118,6 +121,39 @@ impl FrameHead {
     pub fn has(self, flag: u8) -> bool {
         self.flags & flag != 0
     }
+
+    /// Checks that a server may send such a frame: its kind, its stream and its length. RFC 9113 §6.
+    pub(crate) fn check(self) -> Result<(), ProtocolFault> {
+        match self.kind {
+            kind::DATA | kind::HEADERS | kind::PRIORITY | kind::RST_STREAM | kind::CONTINUATION if self.stream == 0 => {
+                Err(ProtocolFault::protocol("sent a stream's frame on stream 0"))
+            }
+            kind::SETTINGS | kind::PING | kind::GOAWAY if self.stream != 0 => {
+                Err(ProtocolFault::protocol("sent a connection's frame on a stream"))
+            }
+            kind::PUSH_PROMISE => Err(ProtocolFault::protocol("pushes, which was not allowed")),
+            _ if self.has_valid_length() => Ok(()),
+            _ => Err(ProtocolFault::frame_size("sent a frame of a wrong length")),
+        }
+    }
+
+    fn has_valid_length(self) -> bool {
+        match self.kind {
+            kind::RST_STREAM | kind::WINDOW_UPDATE => self.len == 4,
+            kind::PRIORITY => self.len == 5,
+            kind::PING => self.len == 8,
+            kind::GOAWAY => self.len >= 8,
+            kind::SETTINGS if self.has(flag::ACK) => self.len == 0,
+            kind::SETTINGS => self.len.is_multiple_of(6),
+            _ => true,
+        }
+    }
+
+    /// True if such a frame is only valid for a stream that was opened.
+    pub(crate) fn needs_open_stream(self) -> bool {
+        matches!(self.kind, kind::DATA | kind::HEADERS | kind::RST_STREAM)
+            || self.kind == kind::WINDOW_UPDATE && self.stream != 0
+    }
 }
 
 /// Appends a whole small frame.
@@ -170,6 +206,131 @@ pub fn unpadded(head: FrameHead, payload: &[u8]) -> Option<&[u8]> {
     rest.len().checked_sub(usize::from(padding)).map(|len| &rest[..len])
 }
 
+/// Breach of the protocol by the peer. It ends the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProtocolFault {
+    /// What the peer did, as the predicate of a sentence about it.
+    pub what: &'static str,
+    /// Error code of the GOAWAY to the peer.
+    pub code: u32,
+}
+
+impl ProtocolFault {
+    /// A breach of a rule without an error code of its own.
+    pub(crate) fn protocol(what: &'static str) -> Self {
+        Self { what, code: code::PROTOCOL_ERROR }
+    }
+
+    /// A frame of a wrong length.
+    pub(crate) fn frame_size(what: &'static str) -> Self {
+        Self { what, code: code::FRAME_SIZE_ERROR }
+    }
+
+    /// A breach of flow control.
+    pub(crate) fn flow(what: &'static str) -> Self {
+        Self { what, code: code::FLOW_CONTROL_ERROR }
+    }
+
+    /// An unreadable header block.
+    pub(crate) fn compression(what: &'static str) -> Self {
+        Self { what, code: code::COMPRESSION_ERROR }
+    }
+
+    /// Too much work without any response.
+    pub(crate) fn flood(what: &'static str) -> Self {
+        Self { what, code: code::ENHANCE_YOUR_CALM }
+    }
+}
+
+/// Contents of a server's GOAWAY. RFC 9113 §6.8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GoAway {
+    /// The server processes no stream beyond this one.
+    pub(crate) last_seen: u32,
+    code: u32,
+    /// Its text if it is a known one. Any other might repeat contents of an object.
+    text: Option<&'static str>,
+}
+
+/// Texts that servers are known to send.
+const KNOWN_GOAWAY_TEXTS: [&str; 5] = ["too_many_pings", "max_age", "max_idle", "graceful_stop", "ping_timeout"];
+
+impl GoAway {
+    /// Reads the frame's payload. A later GOAWAY must not raise the last stream of the one `before`.
+    pub(crate) fn read(payload: &[u8], before: Option<Self>) -> Result<Self, ProtocolFault> {
+        let Some((&[a, b, c, d, e, f, g, h], text)) = payload.split_first_chunk() else {
+            return Err(ProtocolFault::frame_size("cut a frame short"));
+        };
+        let last = u32::from_be_bytes([a, b, c, d]) & MAX_ID;
+        Ok(Self {
+            last_seen: before.map_or(last, |before| before.last_seen.min(last)),
+            code: u32::from_be_bytes([e, f, g, h]),
+            text: KNOWN_GOAWAY_TEXTS.into_iter().find(|known| known.as_bytes() == text),
+        })
+    }
+}
+
+impl fmt::Display for GoAway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GOAWAY {}", code_name(self.code))?;
+        self.text.map_or(Ok(()), |text| write!(f, " ({text})"))
+    }
+}
+
+/// Size of the read buffer: one frame of the maximum size, and the beginning of the next.
+const READ_BUFFER: usize = 2 * DEFAULT_MAX_FRAME;
+
+/// Bytes from the peer, cut into frames. Responses are small, so one buffer of fixed size is enough.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    buffer: Box<[u8]>,
+    taken: usize,
+    filled: usize,
+}
+
+impl Incoming {
+    pub(crate) fn new() -> Self {
+        Self { buffer: vec![0; READ_BUFFER].into(), taken: 0, filled: 0 }
+    }
+
+    /// Buffer for the next read. It has room for at least one whole frame.
+    pub(crate) fn room(&mut self) -> &mut [u8] {
+        if self.taken == self.filled {
+            (self.taken, self.filled) = (0, 0);
+        } else if self.buffer.len() - self.filled < HEAD + DEFAULT_MAX_FRAME {
+            self.buffer.copy_within(self.taken..self.filled, 0);
+            self.filled -= self.taken;
+            self.taken = 0;
+        }
+        &mut self.buffer[self.filled..]
+    }
+
+    /// Adds the first `len` bytes of [`Incoming::room`].
+    pub(crate) fn filled(&mut self, len: usize) {
+        self.filled = (self.filled + len).min(self.buffer.len());
+    }
+
+    /// Head of the next whole frame, and the place of its payload (see [`Incoming::payload`]).
+    pub(crate) fn next_frame(&mut self) -> Result<Option<(FrameHead, Range<usize>)>, ProtocolFault> {
+        let waiting = &self.buffer[self.taken..self.filled];
+        let Some(head) = waiting.first_chunk::<HEAD>().map(FrameHead::read) else { return Ok(None) };
+        if head.len > DEFAULT_MAX_FRAME {
+            return Err(ProtocolFault::frame_size("sent a frame larger than allowed"));
+        }
+        if waiting.len() < HEAD + head.len {
+            return Ok(None);
+        }
+        let start = self.taken + HEAD;
+        self.taken = start + head.len;
+        Ok(Some((head, start..self.taken)))
+    }
+
+    /// Payload of the frame that was returned last.
+    pub(crate) fn payload(&self, range: Range<usize>) -> &[u8] {
+        &self.buffer[range]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -200,5 +361,50 @@ mod tests {
         assert_eq!(unpadded(head, &[2, b'a', 0, 0]), Some(&b"a"[..]));
         assert_eq!(unpadded(head, &[4, b'a', 0, 0]), None);
         assert_eq!(unpadded(head, &[]), None);
+    }
+
+    #[test]
+    fn a_goaway_names_its_code_and_no_text_of_the_server_s_own() {
+        let read = |last: u8, code: u8, text: &str, before| {
+            GoAway::read(&[&[0, 0, 0, last, 0, 0, 0, code], text.as_bytes()].concat(), before).expect("whole")
+        };
+        let first = read(5, 11, "too_many_pings", None);
+        assert_eq!((first.last_seen, &*first.to_string()), (5, "GOAWAY ENHANCE_YOUR_CALM (too_many_pings)"));
+        let second = read(9, 0, "password=hunter2", Some(first));
+        assert_eq!((second.last_seen, &*second.to_string()), (5, "GOAWAY NO_ERROR"), "it cannot be taken back");
+        assert_eq!(read(1, 200, "", Some(second)).to_string(), "GOAWAY an unknown code");
+        assert!(GoAway::read(&[0; 7], None).is_err());
+    }
+
+    fn fault_code(kind: u8, flags: u8, stream: u32, len: usize) -> Option<u32> {
+        FrameHead { len, kind, flags, stream }.check().err().map(|fault| fault.code)
+    }
+
+    #[test]
+    fn frames_stand_where_they_belong() {
+        for kind in [kind::DATA, kind::HEADERS, kind::PRIORITY, kind::RST_STREAM, kind::CONTINUATION] {
+            assert_eq!(fault_code(kind, 0, 0, 5), Some(code::PROTOCOL_ERROR), "{kind}");
+        }
+        for (kind, len) in [(kind::SETTINGS, 6), (kind::PING, 8), (kind::GOAWAY, 8)] {
+            assert_eq!(fault_code(kind, 0, 1, len), Some(code::PROTOCOL_ERROR), "{kind}");
+            assert_eq!(fault_code(kind, 0, 0, len), None, "{kind}");
+        }
+        assert_eq!(fault_code(kind::PUSH_PROMISE, 0, 1, 8), Some(code::PROTOCOL_ERROR));
+        assert_eq!(fault_code(0x77, 0, 3, 1), None, "of a kind that nobody knows");
+    }
+
+    #[test]
+    fn frames_are_as_long_as_their_kind() {
+        for (kind, flags, stream, len) in [
+            (kind::RST_STREAM, 0, 1, 5),
+            (kind::WINDOW_UPDATE, 0, 0, 3),
+            (kind::PRIORITY, 0, 1, 4),
+            (kind::PING, 0, 0, 9),
+            (kind::GOAWAY, 0, 0, 7),
+            (kind::SETTINGS, flag::ACK, 0, 6),
+            (kind::SETTINGS, 0, 0, 7),
+        ] {
+            assert_eq!(fault_code(kind, flags, stream, len), Some(code::FRAME_SIZE_ERROR), "{kind}");
+        }
     }
 }

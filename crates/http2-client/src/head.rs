@@ -1,60 +1,95 @@
-//! Head: a response's header block, by the rules of HTTP/2, whatever its fields mean. RFC 9113 §8.2 and §8.3.
+//! ResponseHead: a response's header block, by the rules of HTTP/2, whatever its fields mean. RFC 9113 §8.2 and §8.3.
 
-use super::exchange::{FieldError, HeaderFields};
-use crate::hpack::{Coded, DecodedName, DecodedText, Decoder, DecoderError, known};
+use super::{
+    exchange::{FieldError, HeaderFields},
+    frame::{FrameHead, ProtocolFault},
+};
+use crate::hpack::{Decoder, HeaderName, HeaderText, KnownText, known};
 
-const STATUS: Coded = known!(b":status");
+/// Maximum length of a header block in bytes, CONTINUATIONs included.
+const MAX_BLOCK: usize = 64 << 10;
+/// Maximum number of CONTINUATIONs of a header block. They may be empty.
+const MAX_CONTINUATIONS: usize = 32;
+/// Fault of a response with a pseudo-header other than `:status`.
+const REQUEST_PSEUDO_HEADER: &str = "it has a pseudo-header that belongs to requests";
+const STATUS: KnownText = known!(b":status");
+
+/// Header block of which more frames are to come.
+#[derive(Debug)]
+pub(super) struct HeaderBlock {
+    /// Head of its first frame.
+    pub(super) first: FrameHead,
+    pub(super) bytes: Vec<u8>,
+    continuations: usize,
+}
+
+impl HeaderBlock {
+    pub(super) fn new(first: FrameHead, fragment: &[u8]) -> Self {
+        Self { first, bytes: fragment.to_vec(), continuations: 0 }
+    }
+
+    /// Adds the payload of a CONTINUATION.
+    pub(super) fn extend(&mut self, head: FrameHead, fragment: &[u8]) -> Result<(), ProtocolFault> {
+        if self.first.stream != head.stream {
+            return Err(ProtocolFault::protocol("broke off a header block"));
+        }
+        self.bytes.extend_from_slice(fragment);
+        if self.bytes.len() > MAX_BLOCK {
+            return Err(ProtocolFault::flood("sent a header block larger than 64 KiB"));
+        }
+        if self.continuations == MAX_CONTINUATIONS {
+            return Err(ProtocolFault::flood("sent a header block in too many frames"));
+        }
+        self.continuations += 1;
+        Ok(())
+    }
+}
 
 /// A response's header block.
 #[derive(Debug, Default)]
-pub(super) struct Head<F> {
+pub(super) struct ResponseHead<F> {
     /// `:status`; 0 when absent, as in trailers.
     pub(super) status: u16,
-    /// The first thing that must not be in a response, if there is any.
+    /// The first breach of the rules for responses, if any.
     pub(super) malformed: Option<&'static str>,
     pub(super) fields: F,
-    /// Pseudo-headers come first.
+    /// True once a field that is no pseudo-header was read: those come first.
     regular: bool,
 }
 
-impl<F: HeaderFields> Head<F> {
+impl<F: HeaderFields> ResponseHead<F> {
     /// Reads one whole block. `scratch` is for what has to be decoded.
     ///
     /// # Errors
-    /// The connection is beyond use: what the block says cannot be known.
-    pub(super) fn read(block: &[u8], scratch: &mut Vec<u8>) -> Result<Self, DecoderError> {
+    /// The block cannot be decoded.
+    pub(super) fn read(block: &[u8], scratch: &mut Vec<u8>) -> Result<Self, ProtocolFault> {
         let mut head = Self::default();
         for field in Decoder::new(block) {
-            let field = field?;
-            match head.field(field.name, field.value, scratch) {
+            let read = field.map_err(FieldError::from);
+            match read.and_then(|field| head.field(field.name, field.value, scratch)) {
                 Ok(()) => {}
-                Err(FieldError::Undecodable(error)) => return Err(error),
-                Err(FieldError::Malformed(what)) => head.broken(what),
+                Err(FieldError::Undecodable(error)) => return Err(ProtocolFault::compression(error.0)),
+                Err(FieldError::Malformed(what)) => _ = head.malformed.get_or_insert(what),
             }
         }
         Ok(head)
     }
 
-    /// Is another one to follow?
+    /// True if another head follows.
     pub(super) fn is_interim(&self) -> bool {
         (100..200).contains(&self.status)
     }
 
-    fn field(
-        &mut self,
-        name: DecodedName<'_>,
-        value: DecodedText<'_>,
-        scratch: &mut Vec<u8>,
-    ) -> Result<(), FieldError> {
+    fn field(&mut self, name: HeaderName<'_>, value: HeaderText<'_>, scratch: &mut Vec<u8>) -> Result<(), FieldError> {
         match name {
-            DecodedName::Static(8..=14) => self.status(value, scratch),
-            DecodedName::Text(text) if text.is(STATUS) => self.status(value, scratch),
-            DecodedName::Static(1..=7) => Err(FieldError::Malformed(OF_REQUESTS)),
-            DecodedName::Static(_) => {
+            HeaderName::Static(8..=14) => self.status(value, scratch),
+            HeaderName::Text(text) if text.is(STATUS) => self.status(value, scratch),
+            HeaderName::Static(1..=7) => Err(FieldError::Malformed(REQUEST_PSEUDO_HEADER)),
+            HeaderName::Static(_) => {
                 self.regular = true;
                 self.fields.field(name, value, scratch).map(drop)
             }
-            DecodedName::Text(text) => {
+            HeaderName::Text(text) => {
                 if self.fields.field(name, value, scratch)? {
                     self.regular = true;
                     return Ok(());
@@ -64,8 +99,8 @@ impl<F: HeaderFields> Head<F> {
         }
     }
 
-    /// A name that nobody acts on has to be one all the same.
-    fn name(&mut self, text: DecodedText<'_>, scratch: &mut Vec<u8>) -> Result<(), FieldError> {
+    /// Checks a name that the exchange does not know.
+    fn name(&mut self, text: HeaderText<'_>, scratch: &mut Vec<u8>) -> Result<(), FieldError> {
         text.read(scratch)?;
         let (pseudo, rest) = match scratch.split_first() {
             Some((b':', rest)) => (true, rest),
@@ -76,13 +111,13 @@ impl<F: HeaderFields> Head<F> {
             return Err(FieldError::Malformed("a header's name holds what no name may (they are written small)"));
         }
         if pseudo {
-            return Err(FieldError::Malformed(OF_REQUESTS));
+            return Err(FieldError::Malformed(REQUEST_PSEUDO_HEADER));
         }
         self.regular = true;
         Ok(())
     }
 
-    fn status(&mut self, value: DecodedText<'_>, scratch: &mut Vec<u8>) -> Result<(), FieldError> {
+    fn status(&mut self, value: HeaderText<'_>, scratch: &mut Vec<u8>) -> Result<(), FieldError> {
         if self.regular {
             return Err(FieldError::Malformed("its status stands behind other headers"));
         }
@@ -95,13 +130,7 @@ impl<F: HeaderFields> Head<F> {
         self.status = status.filter(|status| *status >= 100).ok_or(FieldError::Malformed("its status is no number"))?;
         Ok(())
     }
-
-    fn broken(&mut self, what: &'static str) {
-        self.malformed.get_or_insert(what);
-    }
 }
-
-const OF_REQUESTS: &str = "it has a pseudo-header that belongs to requests";
 
 #[cfg(test)]
 mod tests {
@@ -117,8 +146,8 @@ mod tests {
     impl HeaderFields for Counted {
         fn field(
             &mut self,
-            name: DecodedName<'_>,
-            _: DecodedText<'_>,
+            name: HeaderName<'_>,
+            _: HeaderText<'_>,
             scratch: &mut Vec<u8>,
         ) -> Result<bool, FieldError> {
             name.read(scratch)?;
@@ -132,11 +161,11 @@ mod tests {
         }
     }
 
-    fn read(block: &[u8]) -> Head<Counted> {
-        Head::read(block, &mut Vec::new()).expect("read")
+    fn read(block: &[u8]) -> ResponseHead<Counted> {
+        ResponseHead::read(block, &mut Vec::new()).expect("read")
     }
 
-    fn of(fields: &[(&str, &str)]) -> Head<Counted> {
+    fn of(fields: &[(&str, &str)]) -> ResponseHead<Counted> {
         let field = |(name, value): &(&str, &str)| {
             [&[0, name.len() as u8], name.as_bytes(), &[value.len() as u8], value.as_bytes()].concat()
         };
@@ -153,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_or_the_protocol_is_malformed() {
+    fn contradictory_or_forbidden_fields_make_a_response_malformed() {
         for fields in [
             &[(":status", "200"), (":status", "200")][..],
             &[(":status", "+200")],
@@ -177,15 +206,15 @@ mod tests {
         assert!(read(&[0x88, 0x88]).malformed.is_some(), "two statuses of the table");
         assert!(read(&[0x88, 0x84]).malformed.is_some(), "a path of the table");
         // "X-Y", coded.
-        const LARGE: Coded = known!(b"X-Y");
+        const LARGE: KnownText = known!(b"X-Y");
         let coded = [&[0x00, 0x80 | LARGE.coded.len() as u8][..], LARGE.coded, b"\x01z"].concat();
         assert!(read(&coded).malformed.is_some(), "a large letter that is coded");
     }
 
     #[test]
-    fn what_cannot_be_decoded_costs_the_connection() {
+    fn undecodable_fields_end_the_connection() {
         for block in [&b"\x00\x81\xf0\x00"[..], b"\x08\x81\xf0", b"\xbe", b"\x88\x00"] {
-            assert!(Head::<Counted>::read(block, &mut Vec::new()).is_err(), "{block:x?}");
+            assert!(ResponseHead::<Counted>::read(block, &mut Vec::new()).is_err(), "{block:x?}");
         }
     }
 }

@@ -1,22 +1,22 @@
 //! Outgoing: bytes for the peer, small owned heads around shared payload, sent with one vectored write.
 //!
-//! The queue is made of frames, and those of an exchange that is over are taken back (`outgoing/taking_back.rs`), but
-//! for the rest of a frame whose beginning is already sent.
-
-mod taking_back;
+//! The queue consists of frames. Those of an exchange that is over are withdrawn, so that a peer that does not read keeps
+//! nothing in memory that nobody waits for, and is not asked about the past once it reads again. The rest of a frame
+//! whose beginning is already sent must follow; it is copied, so that it does not keep a whole body alive.
 
 use std::{collections::VecDeque, io::IoSlice};
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 use super::frame::{FrameHead, HEAD};
 
-/// Most pieces of one system call (Linux takes at most 1,024).
-const PIECES: usize = 256;
-/// Length of the shorter list, made where there are no more pieces.
-const FEW: usize = 16;
-/// The store of heads is moved up when this much of it has been sent.
-const SENT_HEADS: usize = 4096;
+/// Maximum number of slices of one system call (Linux takes at most 1,024).
+const MAX_SLICES: usize = 256;
+/// Length of the shorter list of slices, used if there are no more pieces.
+const SHORT_SLICES: usize = 16;
+/// Number of sent bytes of `heads` after which they are removed.
+const COMPACT_HEADS_AFTER: usize = 4096;
 
 #[derive(Debug)]
 enum Piece {
@@ -26,88 +26,93 @@ enum Piece {
     Shared(Bytes),
 }
 
-/// Stream and length of a queued frame, in order.
+/// A queued frame.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
-    /// Its stream; 0 for the connection's own frames, which are never taken back.
+    /// Its stream; 0 for the connection's own frames, which are never withdrawn.
     stream: u32,
     /// Bytes of it that are still queued.
     len: usize,
-    what: What,
-    /// Some of it is sent.
+    content: FrameContent,
+    /// True if some of it is sent.
     begun: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+enum FrameContent {
     /// The connection's own.
     Control,
-    /// A header block, which may be taken back where nothing later refers to it.
+    /// A header block. It can be withdrawn if no later block relies on it.
     Block { revocable: bool },
     /// A DATA frame.
     Data,
 }
 
-/// Queued frames of one connection. Payload is never copied; heads stand one behind the other in one buffer.
+/// Queued frames of one connection. Payload is not copied; heads follow each other in one buffer.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
     pieces: VecDeque<Piece>,
     frames: VecDeque<Frame>,
-    /// Heads not yet wholly sent; the first `sent` bytes are.
+    /// Heads that are not completely sent, and how many bytes of them are.
     heads: Vec<u8>,
     sent: usize,
     queued: usize,
-    /// Bytes ever queued, and how many of them are surely gone.
+    /// Number of bytes ever queued, and how many of them are certainly sent or withdrawn.
     end: u64,
     gone: u64,
 }
 
 impl Outgoing {
-    /// Room for the heads of ordinary traffic from the beginning, so that no request pays for it.
+    /// An empty queue with capacity for ordinary traffic, so that no request pays for it.
     pub(super) fn new() -> Self {
         Self {
             pieces: VecDeque::with_capacity(64),
             frames: VecDeque::with_capacity(64),
-            heads: Vec::with_capacity(2 * SENT_HEADS),
+            heads: Vec::with_capacity(2 * COMPACT_HEADS_AFTER),
             ..Self::default()
         }
     }
 
-    /// Bytes waiting.
+    /// Number of queued bytes.
     pub(super) fn queued(&self) -> usize {
         self.queued
     }
 
-    /// The place behind what was queued last, for [`Outgoing::holds`].
+    /// End of the bytes queued so far, for [`Outgoing::holds`].
     pub(super) fn end(&self) -> u64 {
         self.end
     }
 
-    /// May something that ends at this place still be queued? False means that it is not.
-    pub(super) fn holds(&self, place: u64) -> bool {
-        place > self.gone
+    /// False if everything queued before that end is certainly sent or withdrawn.
+    pub(super) fn holds(&self, end: u64) -> bool {
+        end > self.gone
     }
 
     /// Queues whole frames of the connection's own, which `write` appends.
     pub(super) fn control(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let ((), len) = self.heads(write);
         match self.frames.back_mut() {
-            Some(Frame { what: What::Control, len: before, .. }) => *before += len,
-            _ => self.frames.push_back(Frame { stream: 0, len, what: What::Control, begun: false }),
+            Some(Frame { content: FrameContent::Control, len: before, .. }) => *before += len,
+            _ => self.frames.push_back(Frame { stream: 0, len, content: FrameContent::Control, begun: false }),
         }
     }
 
-    /// Queues the header block of a stream, frame heads and all, which `write` appends. It says whether the block may
-    /// be taken back.
+    /// Queues the header block of a stream, frame heads included, which `write` appends. It returns true if the block
+    /// can be withdrawn.
     pub(super) fn block(&mut self, stream: u32, write: impl FnOnce(&mut Vec<u8>) -> bool) {
         let (revocable, len) = self.heads(write);
-        self.frames.push_back(Frame { stream, len, what: What::Block { revocable }, begun: false });
+        self.frames.push_back(Frame { stream, len, content: FrameContent::Block { revocable }, begun: false });
     }
 
     /// Queues a DATA frame's head. Its payload follows piece by piece, by [`Outgoing::shared`].
     pub(super) fn data(&mut self, head: FrameHead) {
         self.heads(|heads| heads.extend_from_slice(&head.write()));
-        self.frames.push_back(Frame { stream: head.stream, len: HEAD + head.len, what: What::Data, begun: false });
+        self.frames.push_back(Frame {
+            stream: head.stream,
+            len: HEAD + head.len,
+            content: FrameContent::Data,
+            begun: false,
+        });
     }
 
     /// Queues payload of the DATA frame that was queued last.
@@ -117,28 +122,33 @@ impl Outgoing {
         self.pieces.push_back(Piece::Shared(payload));
     }
 
-    /// Queues what `write` appends, and says how long it is.
+    /// Queues what `write` appends, and returns its result and the number of bytes.
     fn heads<T>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> T) -> (T, usize) {
         let before = self.heads.len();
         let result = write(&mut self.heads);
         let added = self.heads.len() - before;
         self.queued += added;
         self.end += added as u64;
+        self.add_heads(added);
+        (result, added)
+    }
+
+    /// Adds the last `added` bytes of `heads` to the queue.
+    fn add_heads(&mut self, added: usize) {
         match self.pieces.back_mut() {
             Some(Piece::Heads(len)) => *len += added,
             _ => self.pieces.push_back(Piece::Heads(added)),
         }
-        (result, added)
     }
 
-    /// Offers what is queued, as much as goes into one system call, to `write`, which says how much of it was taken
-    /// where that is known. `None` where nothing is queued.
+    /// Passes queued bytes, as many as fit one system call, to `write`, which returns its result and how many of them
+    /// were written. `None` if nothing is queued.
     pub(super) fn offer<T>(&mut self, write: impl FnOnce(&[IoSlice<'_>]) -> (T, usize)) -> Option<T> {
         let (result, written) = match self.pieces.len() {
             0 => return None,
-            // Small requests need few; filling a long list for them would cost more than all else here.
-            1..=FEW => self.slices::<FEW, _>(write),
-            _ => self.slices::<PIECES, _>(write),
+            // Small requests have few pieces, and to fill a long list for them would cost more than all else here.
+            1..=SHORT_SLICES => self.slices::<SHORT_SLICES, _>(write),
+            _ => self.slices::<MAX_SLICES, _>(write),
         };
         if written > 0 {
             self.advance(written);
@@ -164,7 +174,7 @@ impl Outgoing {
         write(&slices[..count])
     }
 
-    /// Forgets the first `n` bytes.
+    /// Removes the first `n` bytes.
     fn advance(&mut self, mut n: usize) {
         self.queued -= n;
         self.gone += n as u64;
@@ -209,11 +219,113 @@ impl Outgoing {
             self.heads.clear();
             self.sent = 0;
             self.gone = self.end;
-        } else if self.sent >= SENT_HEADS {
+        } else if self.sent >= COMPACT_HEADS_AFTER {
             self.heads.drain(..self.sent);
             self.sent = 0;
         }
     }
+
+    /// Withdraws the frames of streams that are `over`. The cost is linear in what is queued.
+    pub(super) fn withdraw(&mut self, over: impl Fn(u32) -> bool) -> Withdrawal {
+        let mut taken = Withdrawal::default();
+        let heads = self.heads.split_off(self.sent);
+        self.heads.clear();
+        self.sent = 0;
+        let mut heads = &heads[..];
+        let mut pieces = std::mem::take(&mut self.pieces);
+        self.queued = 0;
+        for mut frame in std::mem::take(&mut self.frames) {
+            let over = frame.stream != 0 && over(frame.stream);
+            let fate = match frame.content {
+                _ if !over => Fate::Stays,
+                FrameContent::Data if frame.begun => Fate::Copied,
+                FrameContent::Data | FrameContent::Block { revocable: true } if !frame.begun => Fate::Goes,
+                _ => Fate::Stays,
+            };
+            if fate == Fate::Goes {
+                match frame.content {
+                    FrameContent::Data => taken.data += frame.len - HEAD,
+                    _ => taken.unheard.push(frame.stream),
+                }
+            }
+            let len = frame.len;
+            self.move_frame(len, &mut pieces, &mut heads, fate, &mut taken.copied);
+            if fate != Fate::Goes {
+                self.queued += len;
+                if fate == Fate::Copied {
+                    // It belongs to no exchange any more.
+                    frame = Frame { stream: 0, content: FrameContent::Control, ..frame };
+                }
+                self.frames.push_back(frame);
+            }
+        }
+        self.tidy();
+        taken
+    }
+
+    /// Moves the next `len` bytes of the old queue to the new one, copies them there, or leaves them out.
+    fn move_frame(
+        &mut self,
+        mut len: usize,
+        pieces: &mut VecDeque<Piece>,
+        heads: &mut &[u8],
+        fate: Fate,
+        copied: &mut usize,
+    ) {
+        while len > 0 {
+            match pieces.front_mut() {
+                Some(Piece::Heads(left)) => {
+                    let n = len.min(*left);
+                    let (now, later) = heads.split_at(n);
+                    *heads = later;
+                    len -= n;
+                    *left -= n;
+                    if *left == 0 {
+                        pieces.pop_front();
+                    }
+                    if fate != Fate::Goes {
+                        self.own(now);
+                    }
+                }
+                Some(Piece::Shared(_)) => {
+                    let Some(Piece::Shared(payload)) = pieces.pop_front() else { return };
+                    len -= payload.len().min(len);
+                    match fate {
+                        Fate::Stays => self.pieces.push_back(Piece::Shared(payload)),
+                        Fate::Copied => {
+                            *copied += payload.len();
+                            self.own(&payload);
+                        }
+                        Fate::Goes => {}
+                    }
+                }
+                None => return,
+            }
+        }
+    }
+
+    fn own(&mut self, bytes: &[u8]) {
+        self.heads.extend_from_slice(bytes);
+        self.add_heads(bytes.len());
+    }
+}
+
+/// Result of [`Outgoing::withdraw`].
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Withdrawal {
+    /// Streams of which the peer knows nothing, and never will.
+    pub(super) unheard: SmallVec<[u32; 4]>,
+    /// Bytes of DATA that return to the connection's window.
+    pub(super) data: usize,
+    /// Bytes that were copied and stay queued.
+    pub(super) copied: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Stays,
+    Copied,
+    Goes,
 }
 
 #[cfg(test)]
@@ -221,6 +333,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::frame::kind;
 
     /// Takes at most so many bytes of what is queued, and appends them to `got`.
     fn take(outgoing: &mut Outgoing, most: usize, got: &mut Vec<u8>) {
@@ -259,5 +372,83 @@ mod tests {
             prop_assert!(got == want);
             prop_assert!(outgoing.heads.is_empty());
         }
+    }
+
+    /// A queue of which so many bytes were sent: the connection's own frame, and for streams 1 and 3 a block and DATA.
+    fn queue(sent: usize, revocable: bool) -> Outgoing {
+        let mut out = Outgoing::new();
+        out.control(|heads| heads.extend_from_slice(b"ctl"));
+        for (stream, block, payload) in [(1, b"H1", b"aaaa"), (3, b"H3", b"bbbb")] {
+            out.block(stream, |heads| {
+                heads.extend_from_slice(block);
+                revocable
+            });
+            out.data(FrameHead { len: payload.len(), kind: kind::DATA, flags: 0, stream });
+            out.shared(Bytes::from_static(&payload[..1]));
+            out.shared(Bytes::from_static(&payload[1..]));
+        }
+        out.advance(sent);
+        out
+    }
+
+    /// Bytes still to be sent, as text; a DATA frame's head is `.` for each of its bytes.
+    fn left(out: &Outgoing) -> String {
+        let mut heads = &out.heads[out.sent..];
+        let mut text = Vec::new();
+        for piece in &out.pieces {
+            match piece {
+                Piece::Heads(len) => {
+                    let (now, later) = heads.split_at(*len);
+                    heads = later;
+                    text.extend(now.iter().map(|byte| if byte.is_ascii_alphanumeric() { *byte } else { b'.' }));
+                }
+                Piece::Shared(payload) => text.extend_from_slice(payload),
+            }
+        }
+        assert_eq!(text.len(), out.queued());
+        assert_eq!(out.frames.iter().map(|frame| frame.len).sum::<usize>(), out.queued());
+        assert!(heads.is_empty());
+        String::from_utf8(text).expect("text")
+    }
+
+    #[test]
+    fn unsent_frames_are_withdrawn() {
+        let mut out = queue(0, true);
+        let taken = out.withdraw(|id| id == 1);
+        assert_eq!((&taken.unheard[..], taken.data, taken.copied), (&[1][..], 4, 0));
+        assert_eq!(left(&out), "ctlH3.........bbbb");
+        assert_eq!(out.withdraw(|_| true).unheard[..], [3]);
+        assert_eq!(left(&out), "ctl");
+    }
+
+    #[test]
+    fn a_header_block_that_later_ones_rely_on_is_not_withdrawn() {
+        let mut out = queue(0, false);
+        let taken = out.withdraw(|id| id == 1);
+        assert_eq!((&taken.unheard[..], taken.data), (&[][..], 4));
+        assert_eq!(left(&out), "ctlH1H3.........bbbb");
+    }
+
+    #[test]
+    fn a_begun_frame_is_finished_from_a_copy() {
+        for (sent, rest) in [(4, "1"), (5 + 2, ".......aaaa"), (5 + 9 + 2, "aa")] {
+            let mut out = queue(sent, true);
+            let taken = out.withdraw(|id| id == 1);
+            assert!(taken.unheard.is_empty(), "{sent}");
+            assert_eq!(left(&out), format!("{rest}H3.........bbbb"), "{sent}");
+            let shared = out.pieces.iter().filter(|piece| matches!(piece, Piece::Shared(_))).count();
+            assert_eq!(shared, 2, "only what the other call sends is shared: {sent}");
+        }
+    }
+
+    #[test]
+    fn sent_bytes_are_no_longer_held() {
+        let mut out = queue(0, true);
+        let end = out.end();
+        assert!(out.holds(end));
+        out.withdraw(|_| true);
+        assert!(out.holds(end), "something is queued: rather once too often");
+        out.advance(3);
+        assert!(!out.holds(end));
     }
 }

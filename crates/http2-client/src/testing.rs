@@ -1,4 +1,4 @@
-//! Testing: an exchange that notes what becomes of it.
+//! Testing: an exchange that records its end.
 
 use std::{
     cell::RefCell,
@@ -6,13 +6,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
+
 use super::{
     exchange::{Exchange, ExchangeFailure, FieldError, HeaderFields, RequestHead},
     frame::{self, FrameHead, HEAD, PREFACE},
 };
-use gatepost_json::Rope;
-
-use crate::hpack::{DecodedName, DecodedText, FieldName, entry, literal};
+use crate::hpack::{FieldName, HeaderName, HeaderText, entry, literal};
 
 /// End of an exchange: its tag, and the answer's status and body or what the failure says.
 pub(super) type End = (u32, Result<(u16, Vec<u8>), String>);
@@ -20,12 +20,12 @@ pub(super) type End = (u32, Result<(u16, Vec<u8>), String>);
 /// Ends of exchanges, in the order they came.
 pub(super) type Ends = Rc<RefCell<Vec<End>>>;
 
-/// Exchange of a test.
+/// Exchange that records its end.
 #[derive(Debug)]
-pub(super) struct Made {
+pub(super) struct TestExchange {
     pub(super) tag: u32,
     pub(super) deadline: Instant,
-    pub(super) body: Rope,
+    pub(super) body: Bytes,
     pub(super) abandoned: Rc<RefCell<bool>>,
     status: u16,
     answer: Vec<u8>,
@@ -35,18 +35,18 @@ pub(super) struct Made {
 /// An answer may be no larger.
 pub(super) const LIMIT: usize = 100_000;
 
-impl Made {
+impl TestExchange {
     /// One with that tag, and an hour's time.
     pub(super) fn of(tag: u32) -> Self {
         Self::with(tag, b"request", &Ends::default())
     }
 
-    /// One with that body, whose end is noted there.
+    /// One with that body, whose end is recorded in `ends`.
     pub(super) fn with(tag: u32, body: &'static [u8], ends: &Ends) -> Self {
         Self {
             tag,
             deadline: Instant::now() + Duration::from_secs(3600),
-            body: Rope::new([body.into()]),
+            body: body.into(),
             abandoned: Rc::default(),
             status: 0,
             answer: Vec::new(),
@@ -55,7 +55,7 @@ impl Made {
     }
 }
 
-impl Exchange for Made {
+impl Exchange for TestExchange {
     type Fields = NoFields;
     type Head = PlainHeads;
     type Error = &'static str;
@@ -68,8 +68,8 @@ impl Exchange for Made {
         *self.abandoned.borrow()
     }
 
-    fn body(&self) -> &Rope {
-        &self.body
+    fn body(&self) -> &[Bytes] {
+        std::slice::from_ref(&self.body)
     }
 
     fn head(&mut self, status: u16, _: NoFields) -> Result<(), &'static str> {
@@ -105,7 +105,7 @@ impl Exchange for Made {
 pub(super) struct NoFields;
 
 impl HeaderFields for NoFields {
-    fn field(&mut self, _: DecodedName<'_>, _: DecodedText<'_>, _: &mut Vec<u8>) -> Result<bool, FieldError> {
+    fn field(&mut self, _: HeaderName<'_>, _: HeaderText<'_>, _: &mut Vec<u8>) -> Result<bool, FieldError> {
         Ok(false)
     }
 }
@@ -114,10 +114,10 @@ impl HeaderFields for NoFields {
 #[derive(Debug, Default)]
 pub(super) struct PlainHeads;
 
-impl RequestHead<Made> for PlainHeads {
+impl RequestHead<TestExchange> for PlainHeads {
     fn table_size(&mut self, _: u32) {}
 
-    fn write(&mut self, exchange: &Made, _: Duration, out: &mut Vec<u8>) -> bool {
+    fn write(&mut self, exchange: &TestExchange, _: Duration, out: &mut Vec<u8>) -> bool {
         entry(3, out);
         literal(FieldName::Static(4), exchange.tag.to_string().as_bytes(), out);
         false

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use crate::{
-    adopt::{Lease, Reason, SeenWebhook, WebhookStanding, applied},
+    adopt::{Lease, MANAGER, Reason, SeenWebhook, WebhookStanding, applied},
     kube::{KubeClient, KubeError},
     source::kubernetes::adopting::remove,
     watch::adoption::{EVENTS_PATH, event},
@@ -31,7 +31,7 @@ pub(super) async fn give_back(client: &KubeClient, seen: &[SeenWebhook]) -> Resu
         let path = key.path();
         // Ours first: what was applied would come back with the next apply.
         let nothing = applied(key.hook_type, &key.configuration, uid, None, &[]);
-        match client.apply_conditions(&path, &nothing).await {
+        match client.apply_conditions(MANAGER, &path, &nothing).await {
             Ok(_) | Err(KubeError::Unwritten { code: 404 | 409, .. }) => {}
             Err(error) => return Err(error),
         }

@@ -14,7 +14,7 @@ use super::{
     Failure, MANAGER,
     store::{Store, Version},
 };
-use crate::{cli::service::Service, kube::KubeClient, snapshot::bundle::sections, tls::expiry};
+use crate::{cli::service::Service, kube::KubeClient, model::bundle::sections, tls::expiry};
 
 /// Registrations of validating and of mutating hooks.
 const KINDS: [&str; 2] = ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"];

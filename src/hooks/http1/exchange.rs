@@ -14,11 +14,11 @@ use super::{
         connection_budget::Slot,
         dial::Socket,
         dialler::{Dialled, Dialler},
+        failed_call::FailedCall,
         http2::Http2Connection,
         protocol::{HookRequest, HttpRequest},
         reply::{LARGEST_ANSWER, Reply},
         responses::Responses,
-        unanswered::Unanswered,
     },
     connection::{Http1Connection, request},
     idle_arbiter::IdleArbiter,
@@ -66,7 +66,7 @@ enum New {
 #[derive(Debug)]
 pub(super) struct Completed {
     /// None where the call's time was up. The caller knows that by the same clock.
-    pub(super) result: Option<Result<Reply, Unanswered>>,
+    pub(super) result: Option<Result<Reply, FailedCall>>,
     pub(super) connection: Option<Http1Connection>,
     /// The hook was found to speak HTTP/2.
     pub(super) http2: bool,
@@ -160,7 +160,7 @@ impl Exchange {
     }
 }
 
-pub(super) fn failed(failure: impl Into<Unanswered>) -> Completed {
+pub(super) fn failed(failure: impl Into<FailedCall>) -> Completed {
     Completed { result: Some(Err(failure.into())), connection: None, http2: false }
 }
 

@@ -34,8 +34,8 @@ use tokio::{
 
 use super::{
     super::{
-        call::Call, command::Command, dial::Socket, dialler::Dialler, pending_calls::PendingCalls,
-        responses::Responses, unanswered::Reuse,
+        call::Call, command::Command, dial::Socket, dialler::Dialler, failed_call::Reuse, pending_calls::PendingCalls,
+        responses::Responses,
     },
     connection::Http1Connection,
     exchange::{Completed, ConnectionChoice, Exchange, failed},

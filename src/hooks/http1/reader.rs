@@ -18,10 +18,10 @@ use super::{
     super::{
         answer_room::AnswerRoom,
         collected::Collected,
+        failed_call::{FailedCall, ProcessingEvidence},
         gzip, media_type,
         reply::HttpReply,
         retry_after,
-        unanswered::{Processed, Unanswered},
     },
     limited_socket::{LimitedSocket, ReadLimit},
 };
@@ -51,13 +51,13 @@ pub(super) struct Lost {
 
 impl Lost {
     /// For a connection that was kept from earlier calls.
-    pub(super) fn on_kept(self) -> Unanswered {
-        let processed = match (self.unsent, self.silent) {
-            (true, _) => Processed::Stale { sent: false },
-            (false, true) => Processed::Stale { sent: true },
-            (false, false) => Processed::Perhaps,
+    pub(super) fn on_kept(self) -> FailedCall {
+        let evidence = match (self.unsent, self.silent) {
+            (true, _) => ProcessingEvidence::Stale { sent: false },
+            (false, true) => ProcessingEvidence::Stale { sent: true },
+            (false, false) => ProcessingEvidence::Perhaps,
         };
-        Unanswered { failure: self.failure, processed }
+        FailedCall { failure: self.failure, evidence }
     }
 }
 

@@ -203,7 +203,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
     /// Reports the fault to the hook, where that can still be sent, and fails its calls.
     async fn lose(&mut self, broken: Broken) -> String {
         if let Broken::Fault(fault) = broken {
-            self.connection.lose(fault);
+            self.connection.send_goaway(fault);
             // Bytes that do not leave at once do not matter any more.
             poll_fn(|cx| {
                 Poll::Ready((self.poll_write(cx).is_ready(), Pin::new(&mut self.io).poll_flush(cx).is_ready()))
@@ -335,7 +335,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let mut room = ReadBuf::new(self.connection.room());
+        let mut room = ReadBuf::new(self.connection.read_buffer());
         Pin::new(&mut self.io).poll_read(cx, &mut room).map_ok(|()| room.filled().len())
     }
 

@@ -2,17 +2,19 @@
 
 use std::{sync::Arc, time::Instant};
 
+use bytes::Bytes;
+
 use super::super::{
     answer_room::AnswerRoom,
     call::Call,
     collected::Collected,
+    failed_call::{FailedCall, ProcessingEvidence},
     protocol::{ResponseHead, fields::ResponseFields, request_head::RequestHeads},
     reply::Reply,
-    unanswered::{Processed, Unanswered},
 };
 use crate::{
-    http2::{Exchange, ExchangeFailure, GoAway, Unprocessed},
-    model::{CallFailure, Rope},
+    http2::{Exchange, ExchangeFailure, GoAway, UnprocessedExchange},
+    model::CallFailure,
 };
 
 /// A call and its answer while it arrives.
@@ -40,22 +42,22 @@ impl CallExchange {
     }
 
     /// Reports a call that the hook says it has not processed.
-    pub(super) fn report(unprocessed: Unprocessed<Self>, goaway: Option<GoAway>) {
-        let (exchange, processed, why) = match unprocessed {
-            Unprocessed::Refused(exchange) => {
-                (exchange, Processed::Refused, "the hook refused the call: it is overloaded".to_owned())
+    pub(super) fn report(unprocessed: UnprocessedExchange<Self>, goaway: Option<GoAway>) {
+        let (exchange, evidence, why) = match unprocessed {
+            UnprocessedExchange::Refused(exchange) => {
+                (exchange, ProcessingEvidence::Refused, "the hook refused the call: it is overloaded".to_owned())
             }
-            Unprocessed::BeyondGoAway(exchange) => {
+            UnprocessedExchange::BeyondGoAway(exchange) => {
                 let times = exchange.call.resends + 1;
                 let goaway = goaway.map_or(String::new(), |goaway| format!(": {goaway}"));
                 let why = format!("the hook took the call on none of {times} connections{goaway}");
-                (exchange, Processed::BeyondGoAway, why)
+                (exchange, ProcessingEvidence::BeyondGoAway, why)
             }
         };
-        exchange.deliver(Err(Unanswered { failure: CallFailure::Connection(why), processed }));
+        exchange.deliver(Err(FailedCall { failure: CallFailure::Connection(why), evidence }));
     }
 
-    fn deliver(self, result: Result<Reply, Unanswered>) {
+    fn deliver(self, result: Result<Reply, FailedCall>) {
         self.call.responses.deliver(self.call.tag, result);
     }
 }
@@ -73,8 +75,8 @@ impl Exchange for CallExchange {
         self.call.is_abandoned()
     }
 
-    fn body(&self) -> &Rope {
-        &self.call.body
+    fn body(&self) -> &[Bytes] {
+        self.call.body.chunks()
     }
 
     fn head(&mut self, status: u16, fields: ResponseFields) -> Result<(), CallFailure> {
@@ -92,7 +94,7 @@ impl Exchange for CallExchange {
 
     fn complete(self, trailers: Option<ResponseFields>) {
         let result = self.call.request.protocol().judge(self.head.unwrap_or_default(), trailers, self.body);
-        self.call.responses.deliver(self.call.tag, result.map_err(Unanswered::from));
+        self.call.responses.deliver(self.call.tag, result.map_err(FailedCall::from));
     }
 
     fn fail(self, failure: ExchangeFailure<'_, CallFailure>) {
@@ -113,7 +115,7 @@ mod tests {
     use super::*;
     use crate::{
         hooks::{HookRequest, HttpReply, HttpRequest, Responses, Reuse::Allowed},
-        model::{Hops, HttpForm},
+        model::{Hops, HttpForm, Rope},
     };
 
     const LIMIT: usize = 8;
@@ -128,7 +130,7 @@ mod tests {
         (responses, CallExchange::new(call, LIMIT, &AnswerRoom::unlimited()))
     }
 
-    fn settled(responses: &Responses) -> Result<Reply, Unanswered> {
+    fn settled(responses: &Responses) -> Result<Reply, FailedCall> {
         responses.take_now().remove(0).1
     }
 

@@ -4,7 +4,7 @@ use std::{str::FromStr, time::Duration};
 
 use super::super::{gzip, media_type, retry_after};
 use crate::{
-    hpack::{Coded, DecodedName, DecodedText, known},
+    hpack::{HeaderName, HeaderText, KnownText, known},
     http2::{FieldError, HeaderFields},
 };
 
@@ -45,7 +45,7 @@ enum Meant {
 }
 
 /// Every answer carries some of these, so they are recognised without decoding. The most frequent first.
-const NAMES: [(Coded, Meant); 6] = [
+const NAMES: [(KnownText, Meant); 6] = [
     (known!(b"grpc-status"), Meant::GrpcStatus),
     (known!(b"grpc-message"), Meant::GrpcMessage),
     (known!(b"content-type"), Meant::ContentType),
@@ -53,18 +53,18 @@ const NAMES: [(Coded, Meant); 6] = [
     (known!(b"content-encoding"), Meant::ContentEncoding),
     (known!(b"retry-after"), Meant::RetryAfter),
 ];
-const GRPC: Coded = known!(b"application/grpc");
+const GRPC: KnownText = known!(b"application/grpc");
 
 impl Meant {
     /// Static entries by their index: RFC 7541 Appendix A.
-    fn of(name: DecodedName<'_>) -> Option<Self> {
+    fn of(name: HeaderName<'_>) -> Option<Self> {
         match name {
-            DecodedName::Static(26) => Some(Self::ContentEncoding),
-            DecodedName::Static(28) => Some(Self::ContentLength),
-            DecodedName::Static(31) => Some(Self::ContentType),
-            DecodedName::Static(53) => Some(Self::RetryAfter),
-            DecodedName::Static(_) => None,
-            DecodedName::Text(text) => NAMES.iter().find(|(known, _)| text.is(*known)).map(|(_, meant)| *meant),
+            HeaderName::Static(26) => Some(Self::ContentEncoding),
+            HeaderName::Static(28) => Some(Self::ContentLength),
+            HeaderName::Static(31) => Some(Self::ContentType),
+            HeaderName::Static(53) => Some(Self::RetryAfter),
+            HeaderName::Static(_) => None,
+            HeaderName::Text(text) => NAMES.iter().find(|(known, _)| text.is(*known)).map(|(_, meant)| *meant),
         }
     }
 }
@@ -73,8 +73,8 @@ impl HeaderFields for ResponseFields {
     /// Fields that nobody acts on are passed by undecoded.
     fn field(
         &mut self,
-        name: DecodedName<'_>,
-        value: DecodedText<'_>,
+        name: HeaderName<'_>,
+        value: HeaderText<'_>,
         scratch: &mut Vec<u8>,
     ) -> Result<bool, FieldError> {
         let Some(meant) = Meant::of(name) else { return Ok(false) };

@@ -55,7 +55,7 @@ async fn a_lane_that_panics_fails_its_calls_and_is_started_anew() {
     let (listener, address) = listening().await;
     let client = client_to(address);
     let responses = Arc::new(Responses::default());
-    let before = faults::client_panics();
+    let before = faults::hook_worker_panics();
     client.ask(call(&responses, 0, Bytes::from_static(b"one"), LONG));
     let mut hook = accepted(&listener).await;
     hook.call().await;
@@ -66,7 +66,7 @@ async fn a_lane_that_panics_fails_its_calls_and_is_started_anew() {
     let stream = hook.call().await;
     hook.answer(stream, b"yes").await;
     assert_eq!(result(&responses).await, Ok(Reply::Grpc(Bytes::from_static(b"yes"))));
-    assert!(faults::client_panics() > before, "it is counted");
+    assert!(faults::hook_worker_panics() > before, "it is counted");
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@ use super::super::outcome::Outcome;
 use super::*;
 use crate::hooks::{
     HttpReply,
-    Processed::{BeyondGoAway, Perhaps, Refused, Stale},
+    ProcessingEvidence::{BeyondGoAway, Perhaps, Refused, Stale},
     Reuse::{Allowed, Forbidden},
 };
 
@@ -30,7 +30,7 @@ fn lost() -> CallFailure {
 fn what_the_hook_has_not_processed_goes_before_the_policy() {
     let (once, twice) = (Asks { resends: 1, ..Asks::default() }, Asks { resends: 2, ..Asks::default() });
     let (fail, retry, unsafe_retry) = ((false, true), (true, true), (true, false));
-    for (asks, policy, processed, expected) in [
+    for (asks, policy, evidence, expected) in [
         (Asks::default(), fail, Perhaps, Next::Settle),
         (Asks::default(), retry, Perhaps, Next::Retry),
         (Asks::default(), unsafe_retry, Perhaps, Next::Settle),
@@ -47,9 +47,9 @@ fn what_the_hook_has_not_processed_goes_before_the_policy() {
     ] {
         let failure = lost();
         assert_eq!(
-            next(asks, policy, &Came::Failure(&failure, processed)),
+            next(asks, policy, &Came::Failure(&failure, evidence)),
             expected,
-            "{asks:?} {policy:?} {processed:?}"
+            "{asks:?} {policy:?} {evidence:?}"
         );
     }
 }

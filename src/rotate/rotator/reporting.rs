@@ -103,7 +103,7 @@ impl Rotator {
     /// Warning that hooks are guaranteed more connections than this process may have. It serves all the same: one that
     /// does not start lets no write pass.
     pub(super) fn report_missing_connections(&mut self, hooks: usize) {
-        /// Of so many files more, hooks get one at least (`app::descriptors`).
+        /// Of so many files more, hooks get one at least (`runtime::resources`).
         const OF_FILES: usize = 4;
         let connections = &self.resources.connections;
         let (missing, limit) = (connections.missing(), connections.limit());

@@ -6,7 +6,7 @@ use rustls_pki_types::{
     pem::{Error, PemObject},
 };
 
-use super::bundle;
+use crate::model::bundle;
 
 /// The certificates in these bytes, at least one; or why there are none to use.
 pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {

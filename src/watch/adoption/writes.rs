@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::{
-    adopt::{Guard, WebhookKey, Write, applied, fenced, guard, standings},
+    adopt::{Guard, MANAGER, WebhookKey, Write, applied, fenced, guard, standings},
     kube::{KubeClient, KubeError},
     source::kubernetes::adopting::{Due, remove},
 };
@@ -39,7 +39,7 @@ pub async fn write(client: &KubeClient, write: &Write) -> Result<Written, KubeEr
     let kind = WebhookKey::resource(write.hook_type);
     let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}/{}", write.configuration);
     let all: Vec<_> = write.given_back.iter().map(|(key, _)| key.webhook.as_str()).collect();
-    let object = match client.apply_conditions(&path, &document).await {
+    let object = match client.apply_conditions(MANAGER, &path, &document).await {
         Ok(object) => object,
         Err(KubeError::Unwritten { code: 404, .. }) => return Ok(Written::Gone),
         Err(KubeError::Unwritten { code: 409, .. }) => return give_back(client, &path, &all, Written::Outdated).await,
@@ -93,7 +93,7 @@ pub async fn hold(client: &KubeClient, Guard { registered, on }: &Guard) -> Resu
     let document = guard(hook_type, &registered.name, (uid, version), *on);
     let kind = WebhookKey::resource(hook_type);
     let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}/{}", registered.name);
-    match client.apply_conditions(&path, &document).await {
+    match client.apply_conditions(MANAGER, &path, &document).await {
         Err(KubeError::Unwritten { code: 404 | 409, .. }) => Ok(()),
         other => other.map(drop),
     }

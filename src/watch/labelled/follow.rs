@@ -173,7 +173,10 @@ impl FollowHandler for MarkedObjects {
     const RELIST: Duration = Duration::from_secs(300);
     const LOST: &'static str = "cannot watch objects that are stored unfinished; they wait";
     const FOUND: &'static str = "watching objects that are stored unfinished again";
-    const UNREADABLE: UnreadableObjects = UnreadableObjects::StoredUnfinished;
+
+    fn count_unreadable(&self) {
+        UnreadableObjects::StoredUnfinished.count();
+    }
 
     async fn target(&mut self) -> Result<Option<FollowTarget>, KubeError> {
         let client = self.clients.borrow().clone();

@@ -1,60 +1,28 @@
-//! Receive: handling of the frames that arrive.
+//! Processing of the server's frames.
 
 use std::ops::Range;
 
-use super::{
-    super::{
-        exchange::{Exchange, ExchangeFailure, RequestHead},
-        fault::ProtocolFault,
-        frame::{self, DEFAULT_MAX_FRAME, FrameHead, MAX_ID, MAX_WINDOW, code, flag, kind, setting},
-        goaway::GoAway,
-        head, rules,
-        stream::STREAM_WINDOW,
-    },
-    CONNECTION_WINDOW, ClientConnection, LARGEST_FRAME,
+use super::{ClientConnection, MAX_FRAME};
+use crate::{
+    exchange::{Exchange, ExchangeFailure, RequestHead},
+    frame::{self, DEFAULT_MAX_FRAME, FrameHead, GoAway, MAX_ID, MAX_WINDOW, ProtocolFault, code, flag, kind, setting},
+    head::{HeaderBlock, ResponseHead},
 };
 
-/// A header block may be no longer, CONTINUATIONs included.
-const LARGEST_BLOCK: usize = 64 << 10;
-/// Nor in more frames than this: they may be empty.
-const MOST_CONTINUATIONS: usize = 32;
-
-/// Header block under way.
-#[derive(Debug)]
-pub(super) struct Block {
-    /// Its first frame's head.
-    first: FrameHead,
-    /// Bytes of it so far.
-    bytes: Vec<u8>,
-    /// CONTINUATIONs so far.
-    continuations: usize,
-}
-
 impl<E: Exchange> ClientConnection<E> {
-    /// Takes every whole frame that has been read.
-    pub(super) fn frames(&mut self) -> Result<(), ProtocolFault> {
-        loop {
-            match self.incoming.next_frame() {
-                Ok(Some((head, place))) => self.frame(head, place)?,
-                Ok(None) => return Ok(()),
-                Err(_) => return Err(ProtocolFault::frame_size("sent a frame larger than allowed")),
-            }
-        }
-    }
-
-    fn frame(&mut self, head: FrameHead, place: Range<usize>) -> Result<(), ProtocolFault> {
+    pub(super) fn frame(&mut self, head: FrameHead, place: Range<usize>) -> Result<(), ProtocolFault> {
         if self.block.is_some() != (head.kind == kind::CONTINUATION) {
             return Err(ProtocolFault::protocol("broke off a header block"));
         }
         if !self.established && (head.kind != kind::SETTINGS || head.has(flag::ACK)) {
             return Err(ProtocolFault::protocol("does not speak HTTP/2: its first frame is not SETTINGS"));
         }
-        rules::check(head)?;
-        if rules::needs_stream(head) && (head.stream.is_multiple_of(2) || head.stream >= self.next_id) {
+        head.check()?;
+        if head.needs_open_stream() && (head.stream.is_multiple_of(2) || head.stream >= self.next_id) {
             return Err(ProtocolFault::protocol("spoke of a stream that was never opened"));
         }
-        let worth = if head.kind == kind::DATA { 0 } else { head.len };
-        if !self.floods.spend(worth, self.config.clock) {
+        let payload = if head.kind == kind::DATA { 0 } else { head.len };
+        if !self.credit.spend(payload, self.config.clock) {
             return Err(ProtocolFault::flood("floods the connection with frames that answer nothing"));
         }
         match head.kind {
@@ -73,7 +41,12 @@ impl<E: Exchange> ClientConnection<E> {
                 outgoing.control(|out| frame::put(out, kind::PING, flag::ACK, 0, incoming.payload(place)));
                 Ok(())
             }
-            kind::GOAWAY => self.go_away(place),
+            kind::GOAWAY => {
+                let goaway = GoAway::read(self.incoming.payload(place), self.goaway)?;
+                self.goaway = Some(goaway);
+                self.leave_beyond(goaway.last_seen);
+                Ok(())
+            }
             kind::WINDOW_UPDATE => self.window_update(head, place),
             _ => Ok(()),
         }
@@ -81,35 +54,30 @@ impl<E: Exchange> ClientConnection<E> {
 
     /// A server that asks for acknowledgements and does not read them must not fill our memory.
     fn refuse_flood(&self) -> Result<(), ProtocolFault> {
-        if self.outgoing.queued() > self.config.batch + 2 * LARGEST_FRAME {
+        if self.outgoing.queued() > self.config.batch + 2 * MAX_FRAME {
             return Err(ProtocolFault::flood("floods the connection with PING or SETTINGS"));
         }
         Ok(())
     }
 
     fn data(&mut self, head: FrameHead, place: Range<usize>) -> Result<(), ProtocolFault> {
-        // Also what comes for a stream that is gone counts against the connection's window.
-        self.granted = self
-            .granted
-            .checked_sub(head.len as u32)
-            .ok_or(ProtocolFault::flow("sent more than the connection's window"))?;
-        self.unreturned += head.len as u32;
-        if self.unreturned >= CONNECTION_WINDOW / 2 {
-            let back = std::mem::take(&mut self.unreturned);
-            self.granted += back;
+        // Data of a stream that is gone counts too.
+        if !self.receive_window.take(head.len) {
+            return Err(ProtocolFault::flow("sent more than the connection's window"));
+        }
+        if let Some(back) = self.receive_window.give_back() {
             self.outgoing.control(|out| frame::put_window_update(out, 0, back));
         }
         let Some(data) = frame::unpadded(head, self.incoming.payload(place)) else {
             return Err(ProtocolFault::protocol("sent more padding than data"));
         };
         let Some(stream) = self.exchanges.streams.get_mut(&head.stream) else { return Ok(()) };
-        self.floods.earn_bytes(data.len());
-        let Some(granted) = stream.granted.checked_sub(head.len as u32) else {
+        self.credit.earn_bytes(data.len());
+        if !stream.receive_window.take(head.len) {
             let failure = ExchangeFailure::Malformed("it sent more than the stream's window");
             self.reject(head.stream, code::FLOW_CONTROL_ERROR, failure);
             return Ok(());
-        };
-        stream.granted = granted;
+        }
         if !stream.has_head {
             self.reject(head.stream, code::PROTOCOL_ERROR, ExchangeFailure::Malformed("it sent data before headers"));
             return Ok(());
@@ -122,63 +90,49 @@ impl<E: Exchange> ClientConnection<E> {
             self.finish(head.stream, None);
             return Ok(());
         }
-        stream.unreturned += head.len as u32;
-        if stream.unreturned >= STREAM_WINDOW / 2 {
-            let back = std::mem::take(&mut stream.unreturned);
-            stream.granted += back;
+        if let Some(back) = stream.receive_window.give_back() {
             self.outgoing.control(|out| frame::put_window_update(out, head.stream, back));
         }
         Ok(())
     }
 
     fn block(&mut self, head: FrameHead, place: Range<usize>) -> Result<(), ProtocolFault> {
-        let payload = self.incoming.payload(place);
-        let Some(mut fragment) = frame::unpadded(head, payload) else {
+        let Some(mut fragment) = frame::unpadded(head, self.incoming.payload(place)) else {
             return Err(ProtocolFault::protocol("sent more padding than headers"));
         };
         if head.has(flag::PRIORITY) {
             fragment = fragment.get(5..).ok_or(ProtocolFault::frame_size("cut a frame short"))?;
         }
         if head.has(flag::END_HEADERS) {
-            let read = head::Head::read(fragment, &mut self.scratch);
-            return self.headers(head, read.map_err(|bad| ProtocolFault::compression(bad.0))?);
+            let response = ResponseHead::read(fragment, &mut self.scratch)?;
+            return self.headers(head, response);
         }
-        self.block = Some(Block { first: head, bytes: fragment.to_vec(), continuations: 0 });
+        self.block = Some(HeaderBlock::new(head, fragment));
         Ok(())
     }
 
     fn continuation(&mut self, head: FrameHead, place: Range<usize>) -> Result<(), ProtocolFault> {
         let Some(mut block) = self.block.take() else { return Ok(()) };
-        if block.first.stream != head.stream {
-            return Err(ProtocolFault::protocol("broke off a header block"));
-        }
-        block.bytes.extend_from_slice(self.incoming.payload(place));
-        if block.bytes.len() > LARGEST_BLOCK {
-            return Err(ProtocolFault::flood("sent a header block larger than 64 KiB"));
-        }
-        if block.continuations == MOST_CONTINUATIONS {
-            return Err(ProtocolFault::flood("sent a header block in too many frames"));
-        }
+        block.extend(head, self.incoming.payload(place))?;
         if head.has(flag::END_HEADERS) {
-            let read = head::Head::read(&block.bytes, &mut self.scratch);
-            return self.headers(block.first, read.map_err(|bad| ProtocolFault::compression(bad.0))?);
+            let response = ResponseHead::read(&block.bytes, &mut self.scratch)?;
+            return self.headers(block.first, response);
         }
-        block.continuations += 1;
         self.block = Some(block);
         Ok(())
     }
 
-    fn headers(&mut self, frame: FrameHead, head: head::Head<E::Fields>) -> Result<(), ProtocolFault> {
+    fn headers(&mut self, frame: FrameHead, head: ResponseHead<E::Fields>) -> Result<(), ProtocolFault> {
         let Some(stream) = self.exchanges.streams.get_mut(&frame.stream) else { return Ok(()) };
         let last = frame.has(flag::END_STREAM);
-        let broken = match head.malformed {
+        let malformed = match head.malformed {
             None if stream.has_head && !last => Some("it sent headers in the middle of its answer"),
             None if stream.has_head && head.status != 0 => Some("its trailers have an HTTP status"),
             None if !stream.has_head && head.status == 0 => Some("its answer has no HTTP status"),
             None if head.is_interim() && last => Some("it ended the call with headers that announce others"),
-            malformed => malformed,
+            what => what,
         };
-        if let Some(what) = broken {
+        if let Some(what) = malformed {
             self.reject(frame.stream, code::PROTOCOL_ERROR, ExchangeFailure::Malformed(what));
             return Ok(());
         }
@@ -203,7 +157,7 @@ impl<E: Exchange> ClientConnection<E> {
             return Ok(());
         }
         let payload = self.incoming.payload(place);
-        // Of a window that is said several times only the last counts: each change goes through all streams.
+        // Each change of the window visits all streams, so of several only the last is applied.
         let mut window = self.peer_window;
         for entry in payload.chunks_exact(6) {
             let id = u16::from_be_bytes([entry[0], entry[1]]);
@@ -236,27 +190,14 @@ impl<E: Exchange> ClientConnection<E> {
         Ok(())
     }
 
-    fn go_away(&mut self, place: Range<usize>) -> Result<(), ProtocolFault> {
-        let goaway = GoAway::read(self.incoming.payload(place), self.goaway)?;
-        self.goaway = Some(goaway);
-        self.leave_beyond(goaway.last_seen);
-        Ok(())
-    }
-
-    /// The server has another opinion of the room that each stream begins with.
+    /// Changes the window that each stream begins with, and those of all open streams.
     fn resize_windows(&mut self, window: i64) -> Result<(), ProtocolFault> {
-        let change = window - self.peer_window;
+        let change = window - std::mem::replace(&mut self.peer_window, window);
         if change == 0 {
             return Ok(());
         }
-        self.peer_window = window;
         for (&id, stream) in &mut self.exchanges.streams {
-            stream.window += change;
-            if stream.window > MAX_WINDOW {
-                return Err(ProtocolFault::flow("overflowed a window"));
-            }
-            if !stream.ready && stream.unsent > 0 && stream.window > 0 {
-                stream.ready = true;
+            if stream.change_window(change)? {
                 self.ready.push_back(id);
             }
         }
@@ -274,27 +215,25 @@ impl<E: Exchange> ClientConnection<E> {
                 return Err(ProtocolFault::flow("overflowed the connection's window"));
             }
         } else if let Some(stream) = self.exchanges.streams.get_mut(&head.stream) {
-            stream.window += increment;
             if increment == 0 {
                 let failure = ExchangeFailure::Malformed("it gave no room on the stream, and said so");
                 self.reject(head.stream, code::PROTOCOL_ERROR, failure);
                 return Ok(());
             }
-            if stream.window > MAX_WINDOW {
-                let failure = ExchangeFailure::Malformed("it overflowed a window");
-                self.reject(head.stream, code::FLOW_CONTROL_ERROR, failure);
-                return Ok(());
-            }
-            if !stream.ready && stream.unsent > 0 && stream.window > 0 {
-                stream.ready = true;
-                self.ready.push_back(head.stream);
+            match stream.change_window(increment) {
+                Ok(true) => self.ready.push_back(head.stream),
+                Ok(false) => {}
+                Err(_) => {
+                    let failure = ExchangeFailure::Malformed("it overflowed a window");
+                    self.reject(head.stream, code::FLOW_CONTROL_ERROR, failure);
+                }
             }
         }
         Ok(())
     }
 }
 
-/// The number a frame begins with.
+/// Number that the payload begins with.
 fn number(payload: &[u8]) -> Result<u32, ProtocolFault> {
     let bytes = payload.first_chunk().ok_or(ProtocolFault::frame_size("cut a frame short"))?;
     Ok(u32::from_be_bytes(*bytes))

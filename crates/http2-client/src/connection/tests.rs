@@ -5,7 +5,7 @@ mod hostile;
 use super::{
     super::{
         frame::{FrameHead, code, flag, kind, setting},
-        testing::{End, Ends, Made, frame, frames},
+        testing::{End, Ends, TestExchange, frame, frames},
     },
     *,
 };
@@ -14,7 +14,7 @@ const BATCH: usize = 64 << 10;
 
 /// A connection and what a test holds of it.
 struct Client {
-    connection: ClientConnection<Made>,
+    connection: ClientConnection<TestExchange>,
     ends: Ends,
 }
 
@@ -34,13 +34,13 @@ impl Client {
     }
 
     fn ask(&mut self, tag: u32, body: &'static [u8]) {
-        self.connection.submit(Made::with(tag, body, &self.ends));
+        self.connection.submit(TestExchange::with(tag, body, &self.ends));
     }
 
     /// Takes in bytes of the server.
     fn hears(&mut self, mut bytes: &[u8]) -> Result<(), ProtocolFault> {
         while !bytes.is_empty() {
-            let room = self.connection.room();
+            let room = self.connection.read_buffer();
             let len = room.len().min(bytes.len());
             room[..len].copy_from_slice(&bytes[..len]);
             bytes = &bytes[len..];
@@ -177,7 +177,7 @@ fn the_connection_s_window_is_shared_and_what_is_taken_back_returns_to_it() {
 }
 
 #[test]
-fn what_the_server_sends_is_given_back_in_halves() {
+fn receive_windows_are_given_back_in_halves() {
     let mut client = Client::established(&[]);
     client.ask(1, b"one");
     client.take();
@@ -193,8 +193,8 @@ fn what_the_server_sends_is_given_back_in_halves() {
         given += back;
         assert_eq!(given, 0, "{sent}: not before half a mebibyte");
     }
-    assert_eq!(client.connection.exchanges.streams[&1].granted, STREAM_WINDOW - 6 * 16_384);
-    assert_eq!(client.connection.granted, CONNECTION_WINDOW - 6 * 16_384, "padding counts");
+    assert_eq!(client.connection.exchanges.streams[&1].receive_window.left, STREAM_WINDOW - 6 * 16_384);
+    assert_eq!(client.connection.receive_window.left, CONNECTION_WINDOW - 6 * 16_384, "padding counts");
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn the_server_says_how_many_at_once_also_none() {
 }
 
 #[test]
-fn what_the_server_has_not_looked_at_is_handed_back() {
+fn unprocessed_exchanges_are_handed_back() {
     let mut client = Client::established(&[(setting::MAX_CONCURRENT_STREAMS, 4)]);
     for tag in 1..=5 {
         client.ask(tag, b"x");
@@ -221,10 +221,10 @@ fn what_the_server_has_not_looked_at_is_handed_back() {
     client.hears(&[refuse(1), begun, refuse(3)].concat()).expect("sound");
     let goaway = |last: u32| frame(kind::GOAWAY, 0, 0, &[last.to_be_bytes(), [0; 4]].concat());
     client.hears(&[goaway(5), goaway(7)].concat()).expect("sound");
-    let tags = |unprocessed: Vec<Unprocessed<Made>>| {
-        let tag = |one: Unprocessed<Made>| match one {
-            Unprocessed::Refused(exchange) => (exchange.tag, true),
-            Unprocessed::BeyondGoAway(exchange) => (exchange.tag, false),
+    let tags = |unprocessed: Vec<UnprocessedExchange<TestExchange>>| {
+        let tag = |one: UnprocessedExchange<TestExchange>| match one {
+            UnprocessedExchange::Refused(exchange) => (exchange.tag, true),
+            UnprocessedExchange::BeyondGoAway(exchange) => (exchange.tag, false),
         };
         unprocessed.into_iter().map(tag).collect::<Vec<_>>()
     };
@@ -266,7 +266,7 @@ fn deadlines_and_callers_that_leave_end_exchanges_unsettled() {
     let now = Instant::now();
     let soon = now + std::time::Duration::from_secs(1);
     let made = |tag, deadline| {
-        let mut made = Made::with(tag, b"x", &Ends::default());
+        let mut made = TestExchange::with(tag, b"x", &Ends::default());
         made.deadline = deadline;
         made
     };

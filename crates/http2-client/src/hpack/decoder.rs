@@ -3,7 +3,7 @@
 //! Our dynamic table holds nothing, so a block only ever refers to the static table, and reading one needs no state.
 //! Strings are decoded where somebody reads them, and not before: of most answers nobody reads most.
 
-use super::{huffman, integer, static_table};
+use super::coding::{DecoderError, STATIC_LEN, decode, read_integer, static_entry};
 
 /// Reads one whole header block. Ends with the first error.
 #[derive(Clone, Debug)]
@@ -13,50 +13,46 @@ pub struct Decoder<'a> {
     begun: bool,
 }
 
-/// Reason for which a header block cannot be read: the connection is beyond use (COMPRESSION_ERROR).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DecoderError(pub &'static str);
-
 /// One field, undecoded.
 #[derive(Clone, Copy, Debug)]
-pub struct Field<'a> {
+pub struct HeaderField<'a> {
     /// Its name.
-    pub name: DecodedName<'a>,
+    pub name: HeaderName<'a>,
     /// Its value.
-    pub value: DecodedText<'a>,
+    pub value: HeaderText<'a>,
 }
 
 /// Name of a field.
 #[derive(Clone, Copy, Debug)]
-pub enum DecodedName<'a> {
+pub enum HeaderName<'a> {
     /// Name of an entry of the static table, 1 to 61.
     Static(usize),
     /// Spelled out.
-    Text(DecodedText<'a>),
+    Text(HeaderText<'a>),
 }
 
 /// A string as it came.
 #[derive(Clone, Copy, Debug)]
-pub struct DecodedText<'a> {
+pub struct HeaderText<'a> {
     huffman: bool,
     bytes: &'a [u8],
 }
 
 /// A string that can be recognised without decoding, as it has only one coding.
 #[derive(Clone, Copy, Debug)]
-pub struct Coded {
+pub struct KnownText {
     /// The string.
     pub plain: &'static [u8],
     /// Its Huffman coding.
     pub coded: &'static [u8],
 }
 
-/// A [`Coded`] string, worked out at compile time: `known!(b"grpc-status")`.
+/// A [`KnownText`] string, worked out at compile time: `known!(b"grpc-status")`.
 #[macro_export]
 macro_rules! known {
     ($text:expr) => {{
         const CODED: [u8; $crate::hpack::coded_len($text)] = $crate::hpack::encode($text);
-        $crate::hpack::Coded { plain: $text, coded: &CODED }
+        $crate::hpack::KnownText { plain: $text, coded: &CODED }
     }};
 }
 pub use known;
@@ -67,60 +63,60 @@ impl<'a> Decoder<'a> {
         Self { block, begun: false }
     }
 
-    fn field(&mut self) -> Result<Option<Field<'a>>, DecoderError> {
+    fn field(&mut self) -> Result<Option<HeaderField<'a>>, DecoderError> {
         while let Some(&first) = self.block.first() {
             if first & 0xe0 == 0x20 {
                 if self.begun {
                     return Err(DecoderError("the dynamic table changes its size behind a field"));
                 }
-                if integer::read(&mut self.block, 5)? != 0 {
+                if read_integer(&mut self.block, 5)? != 0 {
                     return Err(DecoderError("the dynamic table grows beyond what was allowed"));
                 }
                 continue;
             }
             self.begun = true;
             if first & 0x80 != 0 {
-                let index = integer::read(&mut self.block, 7)?;
-                let (_, value) = static_table::entry(index).ok_or(NO_ENTRY)?;
-                return Ok(Some(Field {
-                    name: DecodedName::Static(index),
-                    value: DecodedText::plain(value.as_bytes()),
+                let index = read_integer(&mut self.block, 7)?;
+                let (_, value) = static_entry(index).ok_or(NO_ENTRY)?;
+                return Ok(Some(HeaderField {
+                    name: HeaderName::Static(index),
+                    value: HeaderText::plain(value.as_bytes()),
                 }));
             }
             // With indexing (which, in a table of size 0, adds nothing), without, or never.
             let bits = if first & 0x40 != 0 { 6 } else { 4 };
-            let name = match integer::read(&mut self.block, bits)? {
-                0 => DecodedName::Text(self.text()?),
-                index if index <= static_table::LEN => DecodedName::Static(index),
+            let name = match read_integer(&mut self.block, bits)? {
+                0 => HeaderName::Text(self.text()?),
+                index if index <= STATIC_LEN => HeaderName::Static(index),
                 _ => return Err(NO_ENTRY),
             };
-            return Ok(Some(Field { name, value: self.text()? }));
+            return Ok(Some(HeaderField { name, value: self.text()? }));
         }
         Ok(None)
     }
 
     /// A string, plain or Huffman-coded. RFC 7541 §5.2.
-    fn text(&mut self) -> Result<DecodedText<'a>, DecoderError> {
+    fn text(&mut self) -> Result<HeaderText<'a>, DecoderError> {
         let huffman = self.block.first().is_some_and(|first| first & 0x80 != 0);
-        let len = integer::read(&mut self.block, 7)?;
+        let len = read_integer(&mut self.block, 7)?;
         let cut = DecoderError("a header block ends inside a string");
         let (bytes, rest) = self.block.split_at_checked(len).ok_or(cut)?;
         self.block = rest;
-        Ok(DecodedText { huffman, bytes })
+        Ok(HeaderText { huffman, bytes })
     }
 }
 
 const NO_ENTRY: DecoderError = DecoderError("a header refers to an entry that is not in the table");
 
 impl<'a> Iterator for Decoder<'a> {
-    type Item = Result<Field<'a>, DecoderError>;
+    type Item = Result<HeaderField<'a>, DecoderError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.field().inspect_err(|_| self.block = &[]).transpose()
     }
 }
 
-impl DecodedName<'_> {
+impl HeaderName<'_> {
     /// The name itself, in `out`.
     ///
     /// # Errors
@@ -128,22 +124,22 @@ impl DecodedName<'_> {
     pub fn read(self, out: &mut Vec<u8>) -> Result<(), DecoderError> {
         match self {
             Self::Static(index) => {
-                let (name, _) = static_table::entry(index).ok_or(NO_ENTRY)?;
-                DecodedText::plain(name.as_bytes()).read(out)
+                let (name, _) = static_entry(index).ok_or(NO_ENTRY)?;
+                HeaderText::plain(name.as_bytes()).read(out)
             }
             Self::Text(text) => text.read(out),
         }
     }
 }
 
-impl<'a> DecodedText<'a> {
+impl<'a> HeaderText<'a> {
     /// A string that is not coded.
     pub fn plain(bytes: &'a [u8]) -> Self {
         Self { huffman: false, bytes }
     }
 
     /// Is it that string? A string has one coding only.
-    pub fn is(self, known: Coded) -> bool {
+    pub fn is(self, known: KnownText) -> bool {
         self.bytes == if self.huffman { known.coded } else { known.plain }
     }
 
@@ -154,7 +150,7 @@ impl<'a> DecodedText<'a> {
     pub fn read(self, out: &mut Vec<u8>) -> Result<(), DecoderError> {
         out.clear();
         if self.huffman {
-            huffman::decode(self.bytes, out).ok_or(DecoderError("a header string is not validly coded"))
+            decode(self.bytes, out).ok_or(DecoderError("a header string is not validly coded"))
         } else {
             out.extend_from_slice(self.bytes);
             Ok(())
@@ -218,10 +214,10 @@ mod tests {
 
     #[test]
     fn a_known_text_is_recognised_in_both_codings() {
-        const KNOWN: Coded = known!(b"grpc-status");
+        const KNOWN: KnownText = known!(b"grpc-status");
         assert!(
-            DecodedText { huffman: true, bytes: KNOWN.coded }.is(KNOWN) && DecodedText::plain(b"grpc-status").is(KNOWN)
+            HeaderText { huffman: true, bytes: KNOWN.coded }.is(KNOWN) && HeaderText::plain(b"grpc-status").is(KNOWN)
         );
-        assert!(!DecodedText::plain(KNOWN.coded).is(KNOWN) && !DecodedText::plain(b"grpc-statu").is(KNOWN));
+        assert!(!HeaderText::plain(KNOWN.coded).is(KNOWN) && !HeaderText::plain(b"grpc-statu").is(KNOWN));
     }
 }

@@ -7,7 +7,7 @@ use std::{fmt, io::Write};
 
 use smallvec::SmallVec;
 
-use super::{integer, static_table};
+use super::coding::{STATIC_LEN, write_integer};
 
 /// The table's size before anybody has said another, and the largest we make use of. RFC 9113 §6.5.2.
 const TABLE_SIZE: u32 = 4096;
@@ -65,10 +65,10 @@ impl<F: Copy + PartialEq> Encoder<F> {
             self.relied_on = true;
             // RFC 7541 §4.2: the smallest size in between is sent as well, since it is what has emptied the table.
             if smallest < size {
-                integer::write(0x20, 5, smallest as usize, out);
+                write_integer(0x20, 5, smallest as usize, out);
             }
             if smallest < size || size != self.size {
-                integer::write(0x20, 5, size as usize, out);
+                write_integer(0x20, 5, size as usize, out);
             }
             self.size = size;
         }
@@ -82,11 +82,11 @@ impl<F: Copy + PartialEq> Encoder<F> {
     /// A field that always has the same value; `text` is asked for its name and value where it is not in the table yet.
     pub fn field<'v>(&mut self, field: F, text: impl FnOnce() -> (FieldName, &'v [u8]), out: &mut Vec<u8>) {
         if let Some(index) = self.index(field) {
-            return integer::write(0x80, 7, index, out);
+            return write_integer(0x80, 7, index, out);
         }
         let (name, value) = text();
-        self.name(name, out);
-        string(value, out);
+        self.write_name(name, out);
+        write_string(value, out);
         self.put(field);
     }
 
@@ -94,31 +94,25 @@ impl<F: Copy + PartialEq> Encoder<F> {
     pub fn varying(&mut self, field: F, name: FieldName, value: fmt::Arguments<'_>, out: &mut Vec<u8>) {
         match self.index(field) {
             // Without indexing, the name by its index.
-            Some(index) => integer::write(0, 4, index, out),
+            Some(index) => write_integer(0, 4, index, out),
             None => {
-                self.name(name, out);
+                self.write_name(name, out);
                 self.put(field);
             }
         }
-        short_string(value, out);
+        write_short_string(value, out);
     }
 
     /// Index of a field in the peer's table, where it is there. The newest entry follows the static ones.
     fn index(&self, field: F) -> Option<usize> {
         let place = self.table.iter().position(|known| *known == field)?;
-        Some(static_table::LEN + self.table.len() - place)
+        Some(STATIC_LEN + self.table.len() - place)
     }
 
-    /// A name: with indexing, where there is a table, or without.
-    fn name(&self, name: FieldName, out: &mut Vec<u8>) {
+    /// A name: with indexing if there is a table, or without.
+    fn write_name(&self, name: FieldName, out: &mut Vec<u8>) {
         let (flags, bits) = if self.indexed { (0x40, 6) } else { (0x00, 4) };
-        match name {
-            FieldName::Static(index) => integer::write(flags, bits, index, out),
-            FieldName::Text(name) => {
-                out.push(flags);
-                string(name, out);
-            }
-        }
+        write_name(name, flags, bits, out);
     }
 
     fn put(&mut self, field: F) {
@@ -131,33 +125,33 @@ impl<F: Copy + PartialEq> Encoder<F> {
 
 /// A field of the static table, name and value.
 pub fn entry(index: usize, out: &mut Vec<u8>) {
-    integer::write(0x80, 7, index, out);
+    write_integer(0x80, 7, index, out);
 }
 
 /// A field that is not to be indexed.
 pub fn literal(name: FieldName, value: &[u8], out: &mut Vec<u8>) {
-    literal_name(name, out);
-    string(value, out);
+    write_name(name, 0, 4, out);
+    write_string(value, out);
 }
 
 /// The same with a value of less than 127 bytes, written where it goes.
 pub fn short_literal(name: FieldName, value: fmt::Arguments<'_>, out: &mut Vec<u8>) {
-    literal_name(name, out);
-    short_string(value, out);
+    write_name(name, 0, 4, out);
+    write_short_string(value, out);
 }
 
-fn literal_name(name: FieldName, out: &mut Vec<u8>) {
+fn write_name(name: FieldName, flags: u8, bits: u32, out: &mut Vec<u8>) {
     match name {
-        FieldName::Static(index) => integer::write(0, 4, index, out),
+        FieldName::Static(index) => write_integer(flags, bits, index, out),
         FieldName::Text(name) => {
-            out.push(0);
-            string(name, out);
+            out.push(flags);
+            write_string(name, out);
         }
     }
 }
 
 /// A string of less than 127 bytes, plain, written where it goes.
-fn short_string(value: fmt::Arguments<'_>, out: &mut Vec<u8>) {
+fn write_short_string(value: fmt::Arguments<'_>, out: &mut Vec<u8>) {
     let at = out.len();
     out.push(0);
     #[allow(clippy::expect_used)]
@@ -166,8 +160,8 @@ fn short_string(value: fmt::Arguments<'_>, out: &mut Vec<u8>) {
 }
 
 /// A string, plain. RFC 7541 §5.2.
-fn string(value: &[u8], out: &mut Vec<u8>) {
-    integer::write(0, 7, value.len(), out);
+fn write_string(value: &[u8], out: &mut Vec<u8>) {
+    write_integer(0, 7, value.len(), out);
     out.extend_from_slice(value);
 }
 
@@ -186,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_once_is_a_byte_from_then_on() {
+    fn a_repeated_field_is_one_byte() {
         let mut encoder = Encoder::new(1000);
         let first = b"\x7a\x02us\x40\x02te\x08trailers\x40\x0cgrpc-timeout\x027u";
         assert_eq!(block(&mut encoder, 7), (first.to_vec(), true));
@@ -194,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_without_a_table_is_sent_everything_each_time() {
+    fn fields_are_spelled_out_for_a_peer_without_a_table() {
         let mut encoder = Encoder::new(1000);
         block(&mut encoder, 1);
         encoder.table_size(999);

@@ -17,7 +17,7 @@ use tokio::{
 use super::{Ended, Http2Connection, Limits};
 use crate::{
     hooks::{
-        Arrival, Call, Reply, Responses, Unanswered, answer_room::AnswerRoom, command::Command,
+        Arrival, Call, FailedCall, Reply, Responses, answer_room::AnswerRoom, command::Command,
         http2::scripted::Scripted,
     },
     memory::MemoryBudget,
@@ -73,7 +73,7 @@ impl Scene {
     }
 
     /// Failure of the next call to arrive.
-    async fn lost(&self) -> Unanswered {
+    async fn lost(&self) -> FailedCall {
         self.arrival().await.1.expect_err("no answer")
     }
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use tokio::time::timeout;
 
 use crate::{
-    adopt::{Followed, Unserved, WebhookKey, forced_removal, given_back},
+    adopt::{Followed, MANAGER, Unserved, WebhookKey, forced_removal, given_back},
     kube::{KubeClient, KubeError},
 };
 
@@ -84,7 +84,7 @@ async fn give_back(client: &KubeClient, unserved: &Unserved) -> Result<bool, Kub
         object => object?,
     };
     let Some((document, by_others)) = given_back(&object, unserved) else { return Ok(false) };
-    match client.apply_conditions(&path, &document).await {
+    match client.apply_conditions(MANAGER, &path, &document).await {
         Ok(_) if !by_others => return Ok(true),
         // By force, also where the rest of the document is rejected.
         Ok(_) | Err(KubeError::Unwritten { code: 400 | 403 | 422, .. }) => {}

@@ -90,7 +90,7 @@ fn client_in(state: State) -> (Client, u32) {
 fn outcome(client: &mut Client, stream: u32, bytes: &[u8]) -> String {
     let asked = !client.connection.is_idle();
     if let Err(fault) = client.hears(bytes) {
-        client.connection.lose(fault);
+        client.connection.send_goaway(fault);
         client.connection.fail(fault.what);
         let ended = client.ended();
         assert_eq!(ended.len(), usize::from(asked), "settled once: {ended:?}");
@@ -290,14 +290,14 @@ fn a_header_block_in_parts_is_one_and_has_bounds() {
 fn windows_are_counted_in_both_directions() {
     // A byte more than a stream's mebibyte, given back by halves.
     let (mut client, stream) = client_in(Head);
-    client.connection.exchanges.streams.get_mut(&1).expect("open").granted = 9;
+    client.connection.exchanges.streams.get_mut(&1).expect("open").receive_window.left = 9;
     let data = |len: usize| frame(kind::DATA, 0, 1, &vec![0; len]);
     assert_eq!(outcome(&mut client, stream, &data(9)), "");
     assert_eq!(outcome(&mut client, stream, &data(1)), "S3");
     // On the connection also what comes for streams that are gone.
     for state in [Head, Done, Cancelled] {
         let (mut client, stream) = client_in(state);
-        client.connection.granted = 9;
+        client.connection.receive_window.left = 9;
         assert_eq!(outcome(&mut client, stream, &data(10)), "C3", "{state:?}");
     }
     // A setting may overflow the window that an update has made large.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::{
     hooks::{
-        Processed,
+        ProcessingEvidence,
         http2::scripted::{call, headers},
     },
     http2::frame::{code, flag, kind, setting},
@@ -20,7 +20,7 @@ async fn a_refused_call_is_reported_and_its_connection_goes_on() {
     assert_eq!(scene.hook.call().await, 1);
     scene.hook.send(kind::RST_STREAM, 0, 1, &code::REFUSED_STREAM.to_be_bytes()).await;
     let lost = scene.lost().await;
-    assert_eq!(lost.processed, Processed::Refused);
+    assert_eq!(lost.evidence, ProcessingEvidence::Refused);
     assert!(lost.failure.to_string().ends_with("it is overloaded"), "{lost:?}");
     scene.ask(call(&scene.responses, 0, body(10), SECOND));
     assert_eq!(scene.hook.call().await, 3);
@@ -42,7 +42,7 @@ async fn a_call_whose_answer_has_begun_may_be_processed_whatever_the_hook_says()
         }
         let lost = tokio::time::timeout(SECOND / 2, scene.lost()).await.expect("lost in time");
         assert!(lost.failure.to_string().contains("it began to answer"), "{lost:?}");
-        assert_eq!(lost.processed, Processed::Perhaps);
+        assert_eq!(lost.evidence, ProcessingEvidence::Perhaps);
     }
 }
 
@@ -57,7 +57,7 @@ async fn a_call_beyond_goaway_is_reported_with_its_code() {
         assert!(ended.why.expect("it leaves").contains("GOAWAY ENHANCE_YOUR_CALM") && !ended.answered);
         assert!(ended.unsent.is_empty());
         let lost = scene.responses.take_now().remove(0).1.expect_err("failed");
-        assert_eq!(lost.processed, Processed::BeyondGoAway);
+        assert_eq!(lost.evidence, ProcessingEvidence::BeyondGoAway);
         let end = format!("on none of {connections} connections: GOAWAY ENHANCE_YOUR_CALM");
         assert!(lost.failure.to_string().ends_with(&end), "{lost:?}");
     }
@@ -89,8 +89,8 @@ async fn a_second_goaway_leaves_more_calls_out() {
     assert!(leaving.is_settled());
     let arrived = scene.responses.take_now();
     let came: Vec<_> =
-        arrived.iter().map(|(tag, result)| (*tag, result.as_ref().err().map(|lost| lost.processed))).collect();
-    let beyond = Some(Processed::BeyondGoAway);
+        arrived.iter().map(|(tag, result)| (*tag, result.as_ref().err().map(|lost| lost.evidence))).collect();
+    let beyond = Some(ProcessingEvidence::BeyondGoAway);
     assert_eq!(came, [(2, beyond), (0, None), (1, beyond)]);
 }
 

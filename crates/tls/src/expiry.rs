@@ -1,0 +1,154 @@
+//! Expiry: ends of certificates, and warnings before them.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    time::{Duration, SystemTime},
+};
+
+use super::x509;
+use gatepost_api::Hook;
+use gatepost_api::bundle;
+
+/// A certificate that ends within this is spoken of.
+pub const SOON: Duration = Duration::from_secs(14 * 24 * 3600);
+/// Interval between warnings about one certificate.
+const EVERY: Duration = Duration::from_secs(24 * 3600);
+
+/// End of a certificate's validity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expiry {
+    /// Which: `server`, `client-ca`, or `hook:` and the hook's name.
+    pub certificate: String,
+    /// The end of the first one, where there are several: a chain breaks with its first link, and a bundle of
+    /// authorities that holds an ended one is due for cleaning.
+    pub end: SystemTime,
+}
+
+impl Expiry {
+    /// Time left at `now`, in seconds; negative once it has ended.
+    pub fn left(&self, now: SystemTime) -> f64 {
+        self.end.duration_since(now).map_or_else(|over| -over.duration().as_secs_f64(), |left| left.as_secs_f64())
+    }
+}
+
+/// Reason why a certificate is not valid at present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CertificateFault {
+    /// It is valid from then on.
+    NotYetValid(SystemTime),
+    /// It was valid until then.
+    Expired(SystemTime),
+}
+
+impl CertificateFault {
+    /// Fault at `now` of a certificate that is valid from the first time to the second.
+    pub(super) fn at(now: SystemTime, (begin, end): (SystemTime, SystemTime)) -> Option<Self> {
+        match now {
+            _ if now < begin => Some(Self::NotYetValid(begin)),
+            _ if now > end => Some(Self::Expired(end)),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for CertificateFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotYetValid(begin) => {
+                write!(f, "is not valid before {}", humantime::format_rfc3339_seconds(*begin))
+            }
+            Self::Expired(end) => write!(f, "has expired at {}", humantime::format_rfc3339_seconds(*end)),
+        }
+    }
+}
+
+/// First end among the certificates of a hook's configuration: our own for it, or its authorities.
+pub fn of_hook(hook: &Hook) -> Option<Expiry> {
+    let tls = hook.endpoint.tls.as_ref()?;
+    let texts = [tls.ca_pem.as_deref(), tls.client_pem.as_ref().map(|(chain, _)| &**chain)];
+    let end = texts.into_iter().flatten().filter_map(x509::first_end).min()?;
+    Some(Expiry { certificate: format!("hook:{}", hook.name), end })
+}
+
+/// Ends of the authorities in a hook's configuration; none where the system's are trusted.
+pub fn of_authorities(hook: &Hook) -> Vec<SystemTime> {
+    let ca_pem = hook.endpoint.tls.as_ref().and_then(|tls| tls.ca_pem.as_deref());
+    ca_pem.map(x509::ends).unwrap_or_default()
+}
+
+/// End of our own certificate for a hook.
+pub fn of_client_certificate(hook: &Hook) -> Option<SystemTime> {
+    let (chain, _) = hook.endpoint.tls.as_ref()?.client_pem.as_ref()?;
+    x509::first_end(chain)
+}
+
+/// Validity of the first certificate in a PEM text: begin and end; `None` where there is none that can be read.
+pub fn validity(pem_text: &[u8]) -> Option<(SystemTime, SystemTime)> {
+    x509::validity(pem_text)
+}
+
+/// DNS names of the first certificate in a PEM text.
+pub fn dns_names(pem_text: &[u8]) -> Vec<String> {
+    bundle::sections(pem_text).first().map(|first| x509::dns_names(first)).unwrap_or_default()
+}
+
+/// Remembers which certificates were spoken of today.
+#[derive(Debug, Default)]
+pub struct Reminder(BTreeMap<String, SystemTime>);
+
+impl Reminder {
+    /// Certificates that end soon, or have ended, and were not logged in the last day.
+    pub fn due<'a>(&mut self, expiries: &'a [Expiry], now: SystemTime) -> Vec<&'a Expiry> {
+        let soon = |expiry: &Expiry| expiry.left(now) < SOON.as_secs_f64();
+        // One that was replaced is spoken of at once when it comes near its end again.
+        self.0.retain(|name, _| expiries.iter().any(|expiry| expiry.certificate == *name && soon(expiry)));
+        let mut due = Vec::new();
+        for expiry in expiries.iter().filter(|expiry| soon(expiry)) {
+            let today = self
+                .0
+                .get(&expiry.certificate)
+                .is_some_and(|reminded| now.duration_since(*reminded).is_ok_and(|since| since < EVERY));
+            if !today {
+                self.0.insert(expiry.certificate.clone(), now);
+                due.push(expiry);
+            }
+        }
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_at_fault_before_its_begin_and_after_its_end() {
+        let at = |hours: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(hours * 3600);
+        let fault = |hours| CertificateFault::at(at(hours), (at(5), at(6)));
+        assert_eq!([fault(5), fault(6)], [None, None]);
+        let texts = [fault(4), fault(7)].map(|fault| fault.map(|fault| fault.to_string()).unwrap_or_default());
+        assert_eq!(texts, ["is not valid before 1970-01-01T05:00:00Z", "has expired at 1970-01-01T06:00:00Z"]);
+    }
+
+    #[test]
+    fn each_certificate_is_spoken_of_once_a_day_from_two_weeks_before_its_end() {
+        let start = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+        let hours = |hours: u64| Duration::from_secs(hours * 3600);
+        let expiry = |name: &str, left| Expiry { certificate: name.to_owned(), end: start + left };
+        let expiries = [expiry("server", hours(15 * 24)), expiry("hook:a", hours(30 * 24))];
+        let mut reminder = Reminder::default();
+        let mut due = |expiries: &[Expiry], at| -> Vec<String> {
+            reminder.due(expiries, start + at).iter().map(|expiry| expiry.certificate.clone()).collect()
+        };
+        assert!(due(&expiries, hours(0)).is_empty());
+        assert_eq!(due(&expiries, hours(25)), ["server"]);
+        assert!(due(&expiries, hours(48)).is_empty(), "logged today");
+        assert_eq!(due(&expiries, hours(49)), ["server"]);
+        assert_eq!(due(&expiries, hours(20 * 24)), ["server", "hook:a"], "an ended one, too");
+        let renewed = [expiry("server", hours(90 * 24))];
+        assert!(due(&renewed, hours(22 * 24)).is_empty());
+        assert_eq!(due(&expiries, hours(22 * 24 + 1)), ["server", "hook:a"], "the old one is back");
+        assert_eq!(expiries[0].left(start + hours(16 * 24)), -24.0 * 3600.0);
+    }
+}

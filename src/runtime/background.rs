@@ -1,0 +1,136 @@
+//! Background loops: tasks of the control plane beside the reviews, from the start of a sidecar until it has drained.
+
+use std::{fmt, pin::Pin};
+
+use tokio::{
+    sync::watch,
+    task::{Id, JoinSet},
+};
+
+/// Signal that the loops shall end: reviews have drained.
+#[derive(Clone, Debug)]
+pub(super) struct Shutdown(watch::Receiver<bool>);
+
+impl Shutdown {
+    /// Runs `work` until it ends or the signal comes.
+    pub(super) async fn or(mut self, work: impl Future<Output = ()>) {
+        tokio::select! {
+            () = work => {}
+            // A sender that is gone ends the loops, too.
+            _ = self.0.wait_for(|shutdown| *shutdown) => {}
+        }
+    }
+}
+
+/// A loop that has not begun.
+struct BackgroundLoop {
+    name: &'static str,
+    run: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+/// The background loops of a sidecar.
+pub(super) struct Loops {
+    loops: Vec<BackgroundLoop>,
+    shutdown: watch::Sender<bool>,
+}
+
+impl Default for Loops {
+    fn default() -> Self {
+        Self { loops: Vec::new(), shutdown: watch::Sender::new(false) }
+    }
+}
+
+impl fmt::Debug for Loops {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.loops.iter().map(|one| one.name)).finish()
+    }
+}
+
+impl Loops {
+    /// Adds a loop that is dropped at the shutdown, wherever it is.
+    pub(super) fn add(&mut self, name: &'static str, run: impl Future<Output = ()> + Send + 'static) {
+        self.add_with_farewell(name, |shutdown| shutdown.or(run));
+    }
+
+    /// Adds the loop, if there is one.
+    pub(super) fn add_some(&mut self, name: &'static str, run: Option<impl Future<Output = ()> + Send + 'static>) {
+        if let Some(run) = run {
+            self.add(name, run);
+        }
+    }
+
+    /// Adds a loop that heeds the shutdown itself, and is waited for.
+    pub(super) fn add_with_farewell<F>(&mut self, name: &'static str, run: impl FnOnce(Shutdown) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let run = Box::pin(run(Shutdown(self.shutdown.subscribe())));
+        self.loops.push(BackgroundLoop { name, run });
+    }
+
+    /// Begins all of them, on the runtime that this is called on.
+    pub(super) fn spawn(self) -> RunningLoops {
+        let mut tasks = JoinSet::new();
+        let names = self.loops.into_iter().map(|one| (tasks.spawn(one.run).id(), one.name)).collect();
+        RunningLoops { tasks, names, shutdown: self.shutdown }
+    }
+}
+
+/// The background loops of a sidecar that serves. Dropping it drops them.
+#[derive(Debug)]
+pub(super) struct RunningLoops {
+    tasks: JoinSet<()>,
+    names: Vec<(Id, &'static str)>,
+    shutdown: watch::Sender<bool>,
+}
+
+impl RunningLoops {
+    /// Waits until one panics, which is a bug; a loop may end when it has nothing to do any more.
+    pub(super) async fn panicked(&mut self) {
+        while let Some(joined) = self.tasks.join_next().await {
+            if let Err(error) = joined {
+                let name = self.names.iter().find(|(id, _)| *id == error.id()).map(|(_, name)| name);
+                return tracing::error!(name, "a background loop panicked; this is a bug in gatepost");
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// Ends all of them, and waits for their farewells.
+    pub(super) async fn end(mut self) {
+        self.shutdown.send_replace(true);
+        while self.tasks.join_next().await.is_some() {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn loops_run_until_shutdown_and_farewells_are_waited_for() {
+        let (farewells, mut said) = tokio::sync::mpsc::unbounded_channel();
+        let mut loops = Loops::default();
+        loops.add("ends by itself", async {});
+        loops.add("runs for ever", pending());
+        loops.add_with_farewell("leaves", |shutdown| async move {
+            shutdown.or(pending()).await;
+            farewells.send("good-bye").unwrap();
+        });
+        let running = loops.spawn();
+        tokio::task::yield_now().await;
+        assert!(said.try_recv().is_err());
+        running.end().await;
+        assert_eq!(said.try_recv(), Ok("good-bye"));
+    }
+
+    #[tokio::test]
+    async fn panic_of_a_background_loop_is_noticed() {
+        let mut loops = Loops::default();
+        loops.add("runs for ever", pending());
+        loops.add("panics", async { panic!("on purpose") });
+        loops.spawn().panicked().await;
+    }
+}

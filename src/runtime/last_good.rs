@@ -1,0 +1,348 @@
+//! The last good configuration on disk: at the start, beside the source's documents, and from then on, when it is written.
+
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use tokio::{sync::watch, task::spawn_blocking};
+
+use super::{settings::Settings, start_error::StartError};
+use crate::{
+    clock::{BootMoment, Moment, slept},
+    files::BlockingReads,
+    live::{Current, Rejection, break_glass::GlassOrigin, current::STALE_AFTER, last_good::InUse},
+    rotate::{Candidate, InForce, OnInvalid, OwnAddresses, candidate::CandidateCache},
+    snapshot::{self, CheckedFile, Kept, NO_PAUSE, Problem},
+    source::{Contents, LastGood, LastGoodFile, ReadError, Source},
+    watch::break_glass::look,
+};
+
+/// Timeout of reading the file at the start.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Configuration that a start puts in force.
+#[derive(Debug)]
+pub(super) struct FirstGeneration {
+    /// `None` where every review is refused until the source can be read.
+    pub(super) candidate: Option<Candidate>,
+    /// The states of documents that were in force when the process before this one ended.
+    pub(super) kept: Kept,
+}
+
+impl FirstGeneration {
+    /// Reads the source and the copy on disk, and dates what was found.
+    ///
+    /// # Errors
+    /// There is nothing to decide by, and waiting for it would not help.
+    pub(super) async fn read(
+        settings: &Settings,
+        source: &mut Source,
+        current: &Current,
+        last_good: Option<&LastGoodFile>,
+    ) -> Result<Self, StartError> {
+        let read_at = Moment::now(slept);
+        let read = source.read().await;
+        let contents = read.as_ref().map_or_else(ReadError::contents, Some);
+        let emergency = is_open(current, contents, settings.break_glass_file.as_deref());
+        let found = match last_good {
+            Some(file) => found(file, current).await,
+            None => None,
+        };
+        let Choice { candidate, kept, as_of } = Choice::make(settings, current, (&read, read_at), found);
+        let candidate = match candidate {
+            // Reviews are refused until it can be read; but for those that break-glass lets past, and whoever has
+            // opened it does not want a sidecar that was restarted to stay away.
+            Err(error) if settings.source.may_come_later() || emergency => {
+                tracing::error!(%error, "no configuration yet; trying again every second");
+                None
+            }
+            candidate => Some(candidate?),
+        };
+        match (as_of.filter(|_| candidate.is_some()), &read) {
+            (Some(as_of), _) => current.stamp_read(as_of),
+            (None, Err(error)) if candidate.is_some() => tracing::error!(%error, "no review is accepted yet"),
+            (None, _) => {}
+        }
+        Ok(Self { candidate, kept })
+    }
+}
+
+/// Choice between the newest configuration and the copy on disk.
+#[derive(Debug)]
+struct Choice {
+    /// Or why there is nothing to decide by.
+    candidate: Result<Candidate, StartError>,
+    /// The states of documents that were in force when the process before this one ended.
+    kept: Kept,
+    /// Time at which the source was found in that state; `None` where that must not decide anything yet.
+    as_of: Option<Moment>,
+}
+
+/// A configuration that was in force before.
+struct Restored {
+    candidate: Candidate,
+    written: SystemTime,
+    age: Option<Duration>,
+}
+
+impl Choice {
+    /// The first generation: of the read, and of the copy on disk. The state of both is reported to `current`.
+    fn make(
+        settings: &Settings,
+        current: &Current,
+        (read, read_at): (&Result<Contents, ReadError>, Moment),
+        found: Option<LastGood>,
+    ) -> Self {
+        let own = OwnAddresses::new([settings.listen, settings.admin], settings.uds.as_deref());
+        let mut known = CandidateCache::listening_at(own).with_authorizer(settings.cluster().is_some());
+        let restored = found.and_then(|found| match restored(&mut known, found, settings) {
+            Ok(restored) => Some(restored),
+            Err(problems) => {
+                refused(current, &problems);
+                None
+            }
+        });
+        let kept = restored.as_ref().map(|restored| restored.candidate.kept.clone()).unwrap_or_default();
+        let around = (restored.is_some() || settings.on_invalid == OnInvalid::Skip).then_some(&kept);
+        // Webhooks that are given back first may be called by nobody, whatever was in force before.
+        let undated = read.as_ref().err().and_then(ReadError::contents);
+        let dated = undated.is_none().then_some(read_at);
+        let contents = match (read, undated) {
+            (Ok(contents), _) | (Err(_), Some(contents)) => contents,
+            (Err(error), None) => {
+                let age = restored.as_ref().and_then(|restored| restored.age).filter(|age| *age < STALE_AFTER);
+                let since = age.and_then(|age| read_at.instant.checked_sub(age));
+                return match (restored, since) {
+                    (Some(restored), Some(instant)) => {
+                        in_use(current, &restored, format!("the configuration cannot be read: {error}"));
+                        let as_of = Moment { instant, ..read_at };
+                        Self { candidate: Ok(restored.candidate), kept, as_of: Some(as_of) }
+                    }
+                    _ => Self { candidate: Err(error.clone().into()), kept, as_of: None },
+                };
+            }
+        };
+        match (known.candidate(contents, settings.on_hazard, around), restored) {
+            (Ok(candidate), restored) => {
+                if let Some(restored) = restored.filter(|_| candidate.held.iter().any(|held| held.keeps)) {
+                    in_use(current, &restored, "documents of the newest configuration cannot be served".to_owned());
+                }
+                Self { candidate: Ok(candidate), kept, as_of: dated }
+            }
+            (Err(problems), restored) => {
+                current.set_rejected(Some(Rejection {
+                    problems: problems.clone(),
+                    revision: contents.revision.clone(),
+                    since: SystemTime::now(),
+                    held: Vec::new(),
+                }));
+                let Some(restored) = restored else {
+                    return Self { candidate: Err(StartError::Invalid(problems)), kept, as_of: None };
+                };
+                problems.iter().take(100).for_each(|problem| tracing::error!("{problem}"));
+                in_use(current, &restored, "the newest configuration is rejected".to_owned());
+                Self { candidate: Ok(restored.candidate), kept, as_of: dated }
+            }
+        }
+    }
+}
+
+/// Checked and compiled again: this may be another version of the program.
+fn restored(known: &mut CandidateCache, found: LastGood, settings: &Settings) -> Result<Restored, Vec<Problem>> {
+    let (written, age) = (found.written, found.age);
+    let parts: Result<Vec<_>, _> = found
+        .documents
+        .iter()
+        .map(|(file, references)| {
+            let read = |path: &str| {
+                references.get(path).map(|bytes| bytes.to_vec()).ok_or(std::io::ErrorKind::NotFound.into())
+            };
+            CheckedFile::checked(file, &read, NO_PAUSE)
+        })
+        .collect();
+    let candidate = known.restored(parts?, (found.digest, &found.revision), settings.on_hazard)?;
+    Ok(Restored { candidate, written, age })
+}
+
+fn refused(current: &Current, problems: &[Problem]) {
+    let why = problems.first().map_or_else(|| "its documents contradict each other".to_owned(), ToString::to_string);
+    tracing::warn!(why, problems = problems.len(), "the last good configuration on disk is not valid, and not used");
+    current.with_last_good(|state| state.refused = Some(why));
+}
+
+fn in_use(current: &Current, restored: &Restored, why: String) {
+    let written = humantime::format_rfc3339_seconds(restored.written);
+    tracing::error!(%written, why, "the last good configuration on disk is in use");
+    current.with_last_good(|state| state.in_use = Some(InUse { written: restored.written, why }));
+}
+
+/// Configuration in force when the process before this one ended, as far as it was kept.
+async fn found(file: &LastGoodFile, current: &Current) -> Option<LastGood> {
+    current.keeps_last_good(file.shown());
+    let theirs = file.clone();
+    let why = match BlockingReads::default().run(READ_TIMEOUT, move || theirs.read()).await {
+        Ok(Ok(found)) => return found,
+        Ok(Err(error)) => error.to_string(),
+        Err(unread) => unread.to_string(),
+    };
+    tracing::warn!(why, "the last good configuration on disk is not used");
+    current.with_last_good(|state| state.refused = Some(why));
+    None
+}
+
+/// Is anything opened in an emergency, by the source, sound or not, or by the local file?
+fn is_open(current: &Current, contents: Option<&Contents>, file: Option<&Path>) -> bool {
+    let glasses = current.break_glass();
+    if let Some(contents) = contents {
+        glasses.take(GlassOrigin::Source, snapshot::break_glass(&contents.files), Instant::now(), SystemTime::now());
+    }
+    file.into_iter().for_each(|file| look(glasses, file));
+    !glasses.open(Instant::now()).is_empty()
+}
+
+/// Keeps the last good configuration on disk. A disk that hangs holds up this alone; what is newest is written next.
+pub(super) struct Saving {
+    pub(super) file: LastGoodFile,
+    pub(super) current: Arc<Current>,
+    pub(super) news: watch::Receiver<Option<InForce>>,
+}
+
+impl Saving {
+    /// Until there is no sender of the configuration in force any more.
+    pub(super) async fn run(mut self) {
+        let mut saved = None::<String>;
+        while self.news.changed().await.is_ok() {
+            let Some(wanted) = self.news.borrow_and_update().clone() else { continue };
+            let (file, is_saved) = (self.file.clone(), saved.as_ref() == Some(&wanted.digest));
+            let digest = wanted.digest.clone();
+            let writing = spawn_blocking(move || {
+                // Without a boot id of the machine, no age is known.
+                let read = BootMoment::of(wanted.read).unwrap_or_else(BootMoment::unknown);
+                match is_saved {
+                    true => file.confirm(read),
+                    false => file.write(&wanted.kept, &wanted.digest, &wanted.revision.to_string(), read),
+                }
+            });
+            let failure = match writing.await {
+                Ok(written) => written.err().map(|error| error.to_string()),
+                Err(panic) => Some(format!("writing it failed; this is a bug in gatepost: {panic}")),
+            };
+            saved = failure.is_none().then_some(digest);
+            self.report(failure, is_saved);
+        }
+    }
+
+    fn report(&self, failure: Option<String>, only_confirmed: bool) {
+        let before = self.current.last_good().and_then(|state| state.failure.clone());
+        match &failure {
+            Some(why) if before.as_ref() != Some(why) => {
+                tracing::warn!(
+                    why,
+                    "cannot write the last good configuration to disk; a restart would find an older one"
+                );
+            }
+            None if before.is_some() => tracing::info!("the last good configuration is written to disk again"),
+            _ => {}
+        }
+        if failure != before || !only_confirmed {
+            self.current.with_last_good(|state| {
+                if failure.is_none() && !only_confirmed {
+                    state.saved = Some(SystemTime::now());
+                }
+                state.failure = failure;
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::snapshot::SourceFile;
+
+    fn file(text: &str) -> SourceFile {
+        SourceFile { name: "a.yaml".to_owned(), bytes: text.to_owned().into() }
+    }
+
+    const GOOD: &str = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: a}\n\
+                        externalAdmissionHooks: [{name: one.x, rules: [], clientConfig: {url: 'grpc://127.0.0.1:1'}}]\n";
+
+    /// Generation, age and state in force after a start that reads this, `None` being nothing, and that found the good
+    /// one on disk, of that age.
+    fn found(read: Option<&str>, age: Option<u64>, disk: &str) -> (Option<usize>, Duration, Current) {
+        let current = Current::new(Instant::now());
+        current.keeps_last_good("disk".to_owned());
+        let read_at = Moment::now(slept);
+        let read = match read {
+            Some(text) => Ok(Contents::new(vec![file(text)], BTreeMap::new())),
+            None => Err(ReadError::Hung(Duration::from_secs(1))),
+        };
+        let disk = LastGood {
+            written: SystemTime::UNIX_EPOCH,
+            digest: "d".to_owned(),
+            revision: "7".to_owned(),
+            age: age.map(Duration::from_secs),
+            documents: vec![(file(disk), BTreeMap::new())],
+        };
+        let first = Choice::make(&Settings::new("/x"), &current, (&read, read_at), Some(disk));
+        let age = first.as_of.map_or(Duration::ZERO, |as_of| read_at.since(as_of));
+        let hooks = first.candidate.ok().map(|candidate| candidate.snapshot.hooks.len());
+        (hooks, age, current)
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_served_from_disk_as_long_as_it_is_fresh() {
+        let (hooks, age, current) = found(None, Some(3), GOOD);
+        assert_eq!((hooks, age), (Some(1), Duration::from_secs(3)), "it is as old as it is");
+        assert!(current.last_good().unwrap().in_use.is_some());
+        for age in [Some(5), Some(3600), None] {
+            let (hooks, _, current) = found(None, age, GOOD);
+            assert!(hooks.is_none() && current.last_good().unwrap().in_use.is_none(), "{age:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_read_while_something_is_given_back_is_in_force_and_decides_nothing() {
+        let start = |text: &str| {
+            let current = Current::new(Instant::now());
+            current.keeps_last_good("disk".to_owned());
+            let contents = Arc::new(Contents::new(vec![file(text)], BTreeMap::new()));
+            let disk = LastGood {
+                written: SystemTime::UNIX_EPOCH,
+                digest: "d".to_owned(),
+                revision: "7".to_owned(),
+                age: Some(Duration::ZERO),
+                documents: vec![(file(GOOD), BTreeMap::new())],
+            };
+            let read = Err(ReadError::GivesBack { webhooks: "validating/c/w".to_owned(), contents });
+            Choice::make(&Settings::new("/x"), &current, (&read, Moment::now(slept)), Some(disk))
+        };
+        let newest = GOOD.replace("one.x", "two.x");
+        let first = start(&newest);
+        assert_eq!(&*first.candidate.unwrap().snapshot.hooks[0].name, "two.x");
+        assert!(first.as_of.is_none(), "although what is on disk is fresh");
+        let first = start("]");
+        assert_eq!(&*first.candidate.unwrap().snapshot.hooks[0].name, "one.x");
+        assert!(first.as_of.is_none());
+    }
+
+    #[test]
+    fn what_is_invalid_is_served_from_disk_however_old_that_is() {
+        let (hooks, age, current) = found(Some("]"), None, GOOD);
+        assert_eq!((hooks, age), (Some(1), Duration::ZERO), "the source was read");
+        assert!(current.last_good().unwrap().in_use.is_some());
+        let (hooks, _, current) = found(Some(GOOD), Some(1), GOOD);
+        assert!(hooks == Some(1) && current.last_good().unwrap().in_use.is_none());
+    }
+
+    #[test]
+    fn what_is_on_disk_is_checked_as_everything_is() {
+        let (hooks, _, current) = found(Some("]"), Some(1), "]");
+        assert!(hooks.is_none() && current.last_good().unwrap().refused.is_some());
+        assert!(found(Some(GOOD), Some(1), "]").0.is_some(), "and stops no sound start");
+    }
+}

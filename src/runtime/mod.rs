@@ -1,0 +1,292 @@
+//! The program around reviews: settings, start, background loops, drain.
+//!
+//! N worker threads serve reviews, each on a runtime of its own. One more thread is the control plane: it starts
+//! everything, accepts connections and hands them out, and runs the [background loops](background).
+
+mod background;
+mod certificates;
+mod last_good;
+pub mod listeners;
+mod process;
+mod proxy_admin;
+pub mod resources;
+mod running;
+pub mod settings;
+pub mod signals;
+mod start_error;
+pub mod threads;
+
+use std::{
+    io,
+    sync::{Arc, OnceLock, mpsc},
+    time::{Duration, Instant},
+};
+
+use tokio::sync::{mpsc::channel, oneshot, watch};
+
+use self::{
+    background::Loops,
+    certificates::Certificates,
+    last_good::{FirstGeneration, Saving},
+    listeners::{Port, UnixPort},
+    resources::{Descriptors, fitting_budget},
+    running::Service,
+    settings::AuditLog,
+    threads::{Workers, give_way},
+};
+pub use self::{
+    proxy_admin::ProxyAdmin,
+    running::{Addresses, DrainResult, Running},
+    settings::Settings,
+    start_error::StartError,
+};
+use crate::{
+    front::{Front, FrontLimits, admin::Admin},
+    hooks::{ConnectionBudget, Resources, ServiceAddresses},
+    kube::{KubeAccess, KubeClient, ReloadingClient},
+    live::{Authorizer, Current, Discovery, Namespaces},
+    memory::MemoryBudget,
+    replicas::{Publishing, Replica},
+    review::Gate,
+    rotate::{OwnAddresses, Rotator},
+    source::{self, LastGoodFile},
+    telemetry::{Audit, Metrics, Reading},
+    tls::ServerTls,
+    watch::{
+        AccessReviews, Adoption, LabelledObjects, NamespaceWatcher, RegistrationWatch, ServiceWatcher, break_glass,
+    },
+};
+pub(crate) use threads::UnwaitedRuntime;
+
+/// Time for requests beyond their deadline before they are cut: the answer has to be written, too.
+const DRAIN_MARGIN: Duration = Duration::from_millis(500);
+/// Time for the end beyond the longest deadline, whatever blocks. The process needs the rest of a second to end.
+const STOP_MARGIN: Duration = Duration::from_millis(800);
+
+/// A whole sidecar in this process: what `gatepost serve` runs, for demonstrations, tests and benches too.
+#[derive(Debug)]
+pub struct Sidecar;
+
+impl Sidecar {
+    /// Binds, opens the audit log, reads and checks the configuration, and serves. When this returns, the first
+    /// generation is in force; or every review is refused, where the configuration is held by other machines
+    /// ([`SourceLocation::may_come_later`](crate::source::SourceLocation::may_come_later)) and could not be had.
+    ///
+    /// Blocks. It makes its own threads and runtimes, so a runtime's thread may call it.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing is left running.
+    pub fn start(settings: Settings) -> Result<Running, StartError> {
+        let runtime = threads::new_runtime()?;
+        let (report, started) = mpsc::channel();
+        let control = threads::spawn("gatepost-control".to_owned(), move || match runtime.block_on(start(settings)) {
+            Ok((running, service)) => {
+                let _ = report.send(Ok(running));
+                service.run(runtime);
+            }
+            Err(error) => drop(report.send(Err(error))),
+        })?;
+        match started.recv() {
+            Ok(Ok(mut running)) => {
+                running.threads.push(control);
+                Ok(running)
+            }
+            Ok(Err(error)) => {
+                let _ = control.join();
+                Err(error)
+            }
+            Err(_) => Err(io::Error::other("the control plane panicked; see stderr").into()),
+        }
+    }
+}
+
+/// Makes everything that a sidecar consists of, and puts the first generation in force. Runs on the control plane's
+/// runtime. A background loop is one `loops.add`.
+async fn start(settings: Settings) -> Result<(Running, Service), StartError> {
+    if settings.tls.is_none() && !settings.plaintext {
+        return Err(StartError::NoTls(settings.listen));
+    }
+    let tls = settings.tls.clone().map(ServerTls::load).transpose()?.map(Arc::new);
+    let tcp = Port::bind("--listen", settings.listen, tls.is_some(), settings.reuse_port)?;
+    let admin = Port::bind("--admin", settings.admin, tls.is_some(), settings.reuse_port)?;
+    let last_good = settings.last_good.clone().map(|path| LastGoodFile::new(path, settings.source.to_string()));
+    last_good.as_ref().map_or(Ok(()), LastGoodFile::check_folder).map_err(StartError::LastGood)?;
+    let audit = Arc::new(open_audit(&settings.audit_log)?.with_hook_messages(settings.audit_hook_messages));
+    let metrics = Arc::new(Metrics::new(settings.workers.get()));
+    process::observe(&metrics);
+    let current = Arc::new(Current::new(Instant::now()));
+
+    let mut source = settings.source.open().await?;
+    let first = FirstGeneration::read(&settings, &mut source, &current, last_good.as_ref()).await?;
+    let mut loops = Loops::default();
+    let cluster = Cluster::open(&settings, (&current, &metrics), &mut loops).await?;
+    let replica = Arc::new(Replica::new(settings.replica.clone()));
+    let publisher = settings.status_place.open(&replica).await?;
+    if let Some((reads, authorizer)) = source.adoption().zip(settings.cluster()) {
+        let (current, metrics, audit) = (Arc::clone(&current), Arc::clone(&metrics), Arc::clone(&audit));
+        let mut adoption = Adoption::new(reads, authorizer, current, metrics, audit).await?;
+        loops.add_with_farewell("adoption", |shutdown| async move {
+            shutdown.or(adoption.run()).await;
+            adoption.leave().await;
+        });
+    }
+    // Last, as a start that fails must not leave the socket's file behind.
+    let uds = settings.uds.as_deref().map(|path| UnixPort::bind(path, settings.reuse_port)).transpose()?;
+
+    // The one budget of everything that callers and hooks can make grow.
+    let budget = MemoryBudget::new(fitting_budget(settings.max_inflight_bytes, settings.max_message_bytes));
+    let gate = Arc::new(Gate {
+        current: Arc::clone(&current),
+        metrics: Arc::clone(&metrics),
+        audit: Arc::clone(&audit),
+        reasons: settings.reasons,
+        patch_annotations: settings.patch_annotations,
+        speculation: settings.speculation,
+        memory: Arc::clone(&budget),
+        namespaces: cluster.namespaces.clone(),
+        discovery: cluster.discovery,
+        authorizer: cluster.authorizer.clone(),
+    });
+    if let Some(connection) = cluster.labelled {
+        let agreed = (&*settings.initializers_namespace, &*settings.replica);
+        let shared = (cluster.namespaces.clone(), Arc::clone(&budget));
+        let mut objects = LabelledObjects::new(connection, agreed, Arc::clone(&current), shared);
+        loops.add_with_farewell("stored objects", |shutdown| async move {
+            shutdown.or(objects.run()).await;
+            objects.leave().await;
+        });
+    }
+    let drain = settings.max_deadline + DRAIN_MARGIN;
+    let descriptors = Descriptors::of_this_process(FrontLimits::default().connections, settings.workers.get());
+    let limits = FrontLimits {
+        connections: descriptors.callers,
+        message_bytes: settings.max_message_bytes,
+        timeout: settings.max_deadline,
+        drain,
+        ..FrontLimits::default()
+    };
+    let front = Front::new(gate, limits, Arc::clone(&budget)).map_err(io::Error::other)?;
+    if let Some(tls) = &tls {
+        current.serve_with(Arc::clone(tls), uds.is_none());
+    }
+
+    let workers = Workers::start(settings.workers.get())?;
+    let addresses = Addresses { tcp: tcp.address()?, uds: settings.uds.clone(), admin: admin.address()? };
+    let (keeper, news) = watch::channel(None);
+    let keeper = last_good.is_some().then_some(keeper);
+    let mut rotator = Rotator::new(Arc::clone(&current), Arc::clone(&metrics), workers.runtimes(), drain)
+        .with_hazards(settings.on_hazard)
+        .with_invalid(settings.on_invalid)
+        .with_resources(hook_resources(budget, descriptors.hooks, cluster.services, &metrics))
+        .listening_at(OwnAddresses::new([addresses.tcp, addresses.admin], addresses.uds.as_deref()))
+        .with_authorizer(cluster.authorizer.is_some())
+        .with_kept(first.kept)
+        .with_last_good(keeper);
+    if let Some(candidate) = first.candidate {
+        rotator.put_in_force(candidate);
+    }
+    let (readings, read) = channel(1);
+    loops.add("source", source::poll(source, settings.read_every, readings));
+    loops.add("rotation", rotator.run(read));
+    loops.add_some("last good", last_good.map(|file| Saving { file, current: Arc::clone(&current), news }.run()));
+
+    // An operator who reads that we are ready may end the instance that has had the callers so far.
+    let decides = current.decides(Instant::now());
+    let mut sockets = vec![tcp.for_callers(tls.clone(), decides)?];
+    let mut socket_file = None;
+    if let Some(uds) = uds {
+        let (socket, file) = uds.for_callers(decides)?;
+        sockets.push(socket);
+        socket_file = Some(file);
+    }
+    let certificates = Certificates::new(tls.clone(), Arc::clone(&current), Arc::clone(&metrics));
+    loops.add("certificates", certificates.watch(settings.read_every));
+    let break_glass_file = settings.break_glass_file.clone();
+    loops.add("break-glass", break_glass::keep(Arc::clone(&current), break_glass_file, settings.read_every));
+    loops.add("samples", process::sample(Arc::clone(&metrics)));
+    let mut publishing = Publishing::new(Arc::clone(&current), Arc::clone(&replica), publisher);
+    loops.add_with_farewell("status", |shutdown| async move {
+        shutdown.or(publishing.run()).await;
+        publishing.leave().await;
+    });
+    let tls = tls.filter(|_| !listeners::is_local(settings.admin));
+    let (of, counters) = (Arc::clone(&current), Arc::clone(&metrics));
+    let pages = Admin { current: of, replica, metrics: counters, namespaces: cluster.namespaces, tls };
+    loops.add("admin pages", pages.serve(admin.for_operators()?, std::future::pending()));
+
+    let (stop, stopped) = watch::channel(false);
+    let (end, ended) = oneshot::channel();
+    let outcome = Arc::new(OnceLock::new());
+    let service = Service { front, sockets, socket_file, workers, loops, stopped, outcome: Arc::clone(&outcome), end };
+    let (ends_within, threads) = (settings.max_deadline + STOP_MARGIN, Vec::new());
+    Ok((Running { addresses, current, metrics, stop, ended, outcome, audit, ends_within, threads }, service))
+}
+
+/// Parts that a cluster keeps current, where there is one.
+#[derive(Default)]
+struct Cluster {
+    namespaces: Option<Arc<Namespaces>>,
+    discovery: Option<Arc<Discovery>>,
+    services: Option<Arc<ServiceAddresses>>,
+    authorizer: Option<Arc<Authorizer>>,
+    /// Client for objects that are stored unfinished.
+    labelled: Option<ReloadingClient>,
+}
+
+impl Cluster {
+    /// Reads addresses and credentials; connects to nothing yet.
+    async fn open(
+        settings: &Settings,
+        (current, metrics): (&Arc<Current>, &Arc<Metrics>),
+        loops: &mut Loops,
+    ) -> Result<Self, StartError> {
+        let mut cluster = Self::default();
+        if let Some(access) = &settings.namespaces_from {
+            let watcher = NamespaceWatcher::new(KubeClient::open(access).await?);
+            (cluster.namespaces, cluster.discovery) = (Some(watcher.namespaces()), Some(watcher.discovery()));
+            loops.add("namespaces", watcher.run());
+        }
+        let Some(access) = settings.cluster() else { return Ok(cluster) };
+        let access = || KubeAccess::clone(&access);
+        if let Some(name) = &settings.registration {
+            loops.add("registration", RegistrationWatch::new(access(), name, Arc::clone(current)).await?.run());
+        }
+        if settings.resolve_services {
+            let watcher = ServiceWatcher::new(access(), Arc::clone(current)).await?;
+            cluster.services = Some(watcher.addresses());
+            loops.add("services", watcher.run());
+        }
+        let reviews = AccessReviews::new(access()).await?.with_metrics(Arc::clone(metrics));
+        cluster.authorizer = Some(reviews.authorizer());
+        loops.add("access reviews", reviews.run());
+        cluster.labelled = Some(ReloadingClient::new(access()).await?);
+        Ok(cluster)
+    }
+}
+
+/// Resources that the connections to all hooks share, with their readings.
+fn hook_resources(
+    budget: Arc<MemoryBudget>,
+    limit: usize,
+    services: Option<Arc<ServiceAddresses>>,
+    metrics: &Metrics,
+) -> Resources {
+    let connections = ConnectionBudget::new(limit);
+    let (limit, open) = (connections.limit(), Arc::clone(&connections));
+    metrics.observe(Reading::HookConnectionsLimit, move || Some(limit as f64));
+    metrics.observe(Reading::HookConnections, move || Some(open.open() as f64));
+    let resources = Resources::new(budget, connections);
+    let Some(addresses) = services else { return resources };
+    let resources = resources.knowing(Arc::clone(&addresses));
+    metrics.observe(Reading::EndpointsAge, move || addresses.age(Instant::now()).map(|age| age.as_secs_f64()));
+    resources
+}
+
+fn open_audit(log: &AuditLog) -> Result<Audit, StartError> {
+    let path = match log {
+        AuditLog::None => return Ok(Audit::off()),
+        AuditLog::Stdout => "-".as_ref(),
+        AuditLog::File(path) => path.as_path(),
+    };
+    Audit::to_path(path, give_way).map_err(|cause| StartError::Audit { path: path.display().to_string(), cause })
+}

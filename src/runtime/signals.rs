@@ -1,0 +1,147 @@
+//! Signals: signals on which a process ends, or opens its audit log anew.
+
+use std::{io, sync::Arc, time::Duration};
+
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    time::{Instant, sleep},
+};
+
+use super::{
+    running::{DrainResult, Running},
+    threads::UnwaitedRuntime,
+};
+use crate::{files::BlockingReads, telemetry::Audit};
+
+/// A signal so soon after the first is the same wish: a supervisor signals the process and its group, or sends SIGINT
+/// and SIGTERM, within milliseconds.
+const SAME_SIGNAL_WITHIN: Duration = Duration::from_secs(1);
+
+/// Stop signals that a sidecar received before it had ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopSignals {
+    /// Once: it drained.
+    Once(DrainResult),
+    /// Twice: the process should end now.
+    Twice,
+}
+
+/// Signals handled from the start on. SIGHUP ends nothing, at no time; SIGTERM and SIGINT end a process that does not
+/// serve yet at once.
+#[derive(Debug)]
+pub struct Signals {
+    runtime: UnwaitedRuntime,
+    hangup: Signal,
+}
+
+impl Signals {
+    /// Begins to listen.
+    ///
+    /// # Errors
+    /// The operating system refuses.
+    pub fn listen() -> io::Result<Self> {
+        let runtime = UnwaitedRuntime::new()?;
+        let hangup = {
+            let _entered = runtime.enter();
+            signal(SignalKind::hangup())?
+        };
+        Ok(Self { runtime, hangup })
+    }
+
+    /// Announces that it runs, once signals are handled; waits until SIGTERM or SIGINT, then drains; a signal that
+    /// comes a second later, or more, does not wait for that. Blocking work is waited for no longer than the longest
+    /// deadline and a second. Each SIGHUP opens the audit log anew.
+    ///
+    /// # Errors
+    /// Signals cannot be listened to, or the control plane ended by itself.
+    pub fn run_until_stopped(self, mut running: Running, announce: impl FnOnce(&Running)) -> io::Result<StopSignals> {
+        let Self { runtime, hangup } = self;
+        let stopped = runtime.block_on(async {
+            let mut terminate = signal(SignalKind::terminate())?;
+            let mut interrupt = signal(SignalKind::interrupt())?;
+            let reopening = tokio::spawn(reopen(hangup, Arc::clone(&running.audit)));
+            announce(&running);
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+                _ = &mut running.ended => return Err(io::Error::other("the control plane ended by itself; see the log")),
+            }
+            tracing::info!("shutting down: draining; another signal, a second later or more, stops at once");
+            running.begin_to_stop();
+            let stopped = tokio::select! {
+                biased;
+                drained = &mut running.ended => Ok(StopSignals::Once(drained.unwrap_or(DrainResult { cut: None }))),
+                () = once_more(async || tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }) => Ok(StopSignals::Twice),
+                () = sleep(running.ends_within) => {
+                    tracing::error!("something blocks the shutdown; ending without it");
+                    Ok(StopSignals::Once(running.outcome.get().copied().unwrap_or(DrainResult { cut: None })))
+                }
+            };
+            reopening.abort();
+            stopped
+        });
+        if stopped.as_ref().is_ok_and(|stopped| *stopped == StopSignals::Twice) {
+            tracing::warn!("second signal: stopping at once, reviews in flight are cut");
+        }
+        // The process ends with the main thread; a thread that blocks must not hold it up, and the others have nothing
+        // to do.
+        std::mem::forget(running);
+        stopped
+    }
+}
+
+/// Waits for a signal that is not the first one, which has just come, again.
+async fn once_more(mut signal: impl AsyncFnMut()) {
+    let first = Instant::now();
+    loop {
+        signal().await;
+        if first.elapsed() >= SAME_SIGNAL_WITHIN {
+            return;
+        }
+        tracing::info!("another signal within a second: taken for the same one");
+    }
+}
+
+/// Opens the audit log anew at each hangup.
+async fn reopen(mut hangup: Signal, audit: Arc<Audit>) {
+    /// A file that is opened later is used all the same, without a log line.
+    const WITHIN: Duration = Duration::from_secs(5);
+    let reads = BlockingReads::default();
+    while hangup.recv().await.is_some() {
+        let audit = Arc::clone(&audit);
+        match reads.run(WITHIN, move || audit.reopen()).await {
+            Ok(Ok(true)) => tracing::info!("SIGHUP: reopened the audit log"),
+            Ok(Ok(false)) => tracing::info!("SIGHUP: there is no audit log file to reopen; nothing to do"),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "SIGHUP: cannot reopen the audit log; still writing to the former file")
+            }
+            Err(why) => tracing::warn!(%why, "SIGHUP: the audit log is not reopened yet; still trying"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{sync::mpsc, task::yield_now, time::advance};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_second_signal_within_a_second_is_the_first_one_and_a_later_one_is_not() {
+        let (send, mut signals) = mpsc::unbounded_channel();
+        let waiting = tokio::spawn(once_more(async move || _ = signals.recv().await));
+        yield_now().await;
+        for millis in [1, 998] {
+            advance(Duration::from_millis(millis)).await;
+            send.send(()).expect("is waited for");
+            yield_now().await;
+            assert!(!waiting.is_finished(), "{millis}");
+        }
+        advance(Duration::from_millis(1)).await;
+        send.send(()).expect("is waited for");
+        waiting.await.expect("no panic");
+    }
+}
