@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes};
 
 use super::connection::unsent::Expiring;
-use crate::{live::hub::TaskMessage, memory::Reservation};
+use crate::{initialize::hub::TaskMessage, memory::Reservation};
 
 /// The body of an answer. Its reservation is given back when it is dropped: once it is written, or its stream is reset,
 /// or its connection ends.

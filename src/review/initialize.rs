@@ -15,6 +15,7 @@ mod parallel;
 mod run;
 mod stored;
 
+use crate::model::initialization::VERB;
 use std::sync::Arc;
 
 use act::{Acted, Failure, Turn, end_of, is_passed_over, is_unproven, until};
@@ -36,7 +37,7 @@ use super::{
 use crate::{
     cel::{AccessCheck, AccessTarget, ResourceAccess, Subject},
     clock::now,
-    initialize::{Initialization, Initializers, RefusedList, VERB, check_known, create, needs_permission},
+    initialize::{Initialization, Initializers, RefusedList, check_known, create, needs_permission},
     model::{FailurePolicy, Gvr, Initializer, Operation, ResourceInitializers, Review},
     offload,
     telemetry::InitializerOutcome,
@@ -199,7 +200,7 @@ impl<'a> InitializingPhase<'a> {
                         // Its first instance may have attached since it was asked.
                         || matches!(failure, Failure::Unproven) =>
                 {
-                    let _ = way.late(&name, FailurePolicy::Ignore);
+                    let _ = way.time_out(&name, FailurePolicy::Ignore);
                     (InitializerOutcome::FailedOpen, Some(failure.passed_over(&name)), None)
                 }
                 Err(failure) if failure.is_rejection() => {

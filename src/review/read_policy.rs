@@ -1,5 +1,6 @@
 //! Read policy: the objects that one read of an apiserver shows, which stores them before they are initialized.
 
+use crate::model::initialization::{ReadVerb, ReadingUser, Visibility, visibility};
 use std::{sync::Arc, time::Instant};
 
 use tokio::time::timeout_at;
@@ -8,11 +9,7 @@ use super::{gate::Gate, initialize::permission};
 use crate::{
     cel::User,
     clock::now,
-    initialize::{
-        ReadRepair, Visibility,
-        unfinished::{HeadRule, StoredObject},
-        visibility::{ReadVerb, ReadingUser, visibility},
-    },
+    initialize::{HeadRule, ReadRepair, unfinished::StoredObject},
     live::Generation,
     model::FailurePolicy,
 };

@@ -106,8 +106,7 @@ pub fn order<'a, N, A>(entries: &'a [N], name: impl Fn(&'a N) -> &'a str, after:
 where
     A: Fn(&'a N) -> &'a [Box<str>],
 {
-    let places: HashMap<&str, usize> =
-        entries.iter().enumerate().map(|(at, entry)| (name(entry), at)).collect();
+    let places: HashMap<&str, usize> = entries.iter().enumerate().map(|(at, entry)| (name(entry), at)).collect();
     let waits: Vec<Vec<usize>> = entries
         .iter()
         .map(|entry| after(entry).iter().filter_map(|other| places.get(&**other).copied()).collect())

@@ -14,7 +14,6 @@ use serde::{
 };
 use serde_json::{Map, Value, value::RawValue};
 
-
 /// Bytes of a patch. Everything is added, so that an object with more would be too large.
 const MAX_PATCH_BYTES: usize = 4 << 20;
 /// Bytes of an object that take as long to read as one operation takes to write.

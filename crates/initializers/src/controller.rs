@@ -16,11 +16,7 @@ use std::{
 use gatepost_api::{FailurePolicy, ResourceInitializers, StatusInfo};
 use gatepost_base::offload;
 
-use super::{
-    Initializers, Lifecycle,
-    failure::goes_on_without,
-    unfinished::StoredObject,
-};
+use super::{Initializers, Lifecycle, failure::goes_on_without, unfinished::StoredObject};
 
 /// Time between two snapshots.
 // source: "Dynamic admission control configuration", "every 30s ... takes a snapshot of the uninitialized objects".

@@ -258,7 +258,8 @@ impl Desk {
         claim.vacant_since = None;
         (claim.proven, claim.ever_attached) = (true, true);
         let (name, window) = (Arc::clone(name), window.max(1));
-        let instance = Instance { name: Arc::clone(&name), renewed: now, window, tasks: BTreeSet::new(), draining: false };
+        let instance =
+            Instance { name: Arc::clone(&name), renewed: now, window, tasks: BTreeSet::new(), draining: false };
         self.instances.insert(id, instance);
         self.hand_out(&name);
         true

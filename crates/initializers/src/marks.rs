@@ -259,12 +259,7 @@ pub fn check_marked_for(marks: &Marks, username: &str) -> Result<(), RefusedList
 ///
 /// # Errors
 /// Why the update is not allowed.
-pub fn judge_update(
-    old: &Marks,
-    new: &Marks,
-    deleting: bool,
-    actor: Actor<'_>,
-) -> Result<MarksOutcome, RefusedList> {
+pub fn judge_update(old: &Marks, new: &Marks, deleting: bool, actor: Actor<'_>) -> Result<MarksOutcome, RefusedList> {
     let before = match old.object() {
         MarkedObject::Visible if new.label.is_some() => {
             return Err(mark_error(PENDING_LABEL, "is set by Gatepost alone, when an object is created"));
@@ -293,8 +288,8 @@ pub fn judge_update(
     if is_omitted {
         return Ok(MarksOutcome::Restore);
     }
-    let after = InitState::read(new.state.as_deref().unwrap_or_default())
-        .map_err(|why| mark_error(STATE_ANNOTATION, &why))?;
+    let after =
+        InitState::read(new.state.as_deref().unwrap_or_default()).map_err(|why| mark_error(STATE_ANNOTATION, &why))?;
     // The state that a completed object is left with need not repeat them.
     let completes = after.phase() == InitPhase::Completed;
     let same_creator = after.creator == before.creator || completes && after.creator.is_null();

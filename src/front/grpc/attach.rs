@@ -47,11 +47,12 @@ use crate::{
         outgoing::Outgoing,
         refusal::Refusal,
     },
-    initialize::desk::TaskId,
-    live::{
-        Generation,
-        hub::{Answered, Attached, Made, TaskFailure, ToInstance},
+    initialize::{
+        TurnFailure,
+        desk::TaskId,
+        hub::{Attachment, Contribution, ToInstance},
     },
+    live::Generation,
     memory::{Purpose, Reservation},
     offload,
     wire::initializers::{FromInstance, TaskHead, ToWire, answered, read},
@@ -81,7 +82,7 @@ const TOO_LONG: End = (Code::InvalidArgument, "a message is longer than 4 MiB");
 const LATE_CLAIM: End = (Code::InvalidArgument, "a claim is the first message, and only that");
 
 /// End of a task whose answer cannot be read.
-const UNREAD: TaskFailure = TaskFailure::Unusable("its answer cannot be read");
+const UNREAD: &str = "its answer cannot be read";
 /// First bytes of a message that say which task it is of.
 const BEGINNING: usize = 64;
 
@@ -136,7 +137,7 @@ impl Claim {
 /// An instance whose claim is good.
 struct Stream<'a> {
     incoming: Incoming<'a>,
-    attached: Attached,
+    attached: Attachment,
     claim: Claim,
     /// The generation by which that was decided last, and how.
     generation: u64,
@@ -253,7 +254,7 @@ impl Stream<'_> {
             self.generation = generation.number;
             self.is_good = self.claim.is_good(&generation);
         }
-        self.is_good || current.hub().drains(&self.claim.name)
+        self.is_good || current.hub().is_draining(&self.claim.name)
     }
 
     /// Takes what has arrived. An answer that does not count changes nothing.
@@ -261,34 +262,34 @@ impl Stream<'_> {
     /// # Errors
     /// The stream ends: it may not come now, or is no message of an instance.
     async fn take(&self, arrived: Arrived, leaves: &mut bool) -> Result<(), End> {
-        self.attached.heard();
+        self.attached.renew();
         let (message, room) = match arrived {
             Arrived::Message(message, room) => (message, room),
             Arrived::PassedOver { beginning, why } => {
-                let is_known = self.give_up(&beginning, why);
-                return if is_known || why == TaskFailure::NoRoom { Ok(()) } else { Err(TOO_LONG) };
+                let no_room = why == TurnFailure::NoRoom;
+                return if self.give_up(&beginning, why) || no_room { Ok(()) } else { Err(TOO_LONG) };
             }
         };
         let beginning = message.slice(..message.len().min(BEGINNING));
         let read = offload::run(message.len(), move || read(message)).await;
         match read {
             None => {
-                self.give_up(&beginning, UNREAD);
+                self.give_up(&beginning, TurnFailure::Unable(UNREAD.to_owned()));
                 return Err(NOT_READABLE);
             }
             Some(FromInstance::Claim { .. }) => return Err(LATE_CLAIM),
             Some(FromInstance::Heartbeat) => {}
             Some(FromInstance::Leave) => {
                 *leaves = true;
-                self.attached.leave();
+                self.attached.drain();
             }
             Some(FromInstance::Done { task, attempt, patch, adds }) => {
                 let patch = (!patch.is_empty()).then_some(patch);
                 let adds = adds.into_iter().map(Into::into).collect();
-                self.attached.answer(TaskId(task), attempt, Answered::Done(Made { patch, adds }), room);
+                self.attached.answer(TaskId(task), attempt, Ok(Contribution { patch, adds }), room);
             }
             Some(FromInstance::Failed { task, attempt, status }) => {
-                self.attached.answer(TaskId(task), attempt, Answered::Failed(status), room);
+                self.attached.answer(TaskId(task), attempt, Err(status), room);
             }
         }
         Ok(())
@@ -296,7 +297,7 @@ impl Stream<'_> {
 
     /// Ends the task of a message that is not taken, and nothing else: the next instance would say the same. False where
     /// the first bytes do not say which task that is.
-    fn give_up(&self, beginning: &Bytes, why: TaskFailure) -> bool {
+    fn give_up(&self, beginning: &Bytes, why: TurnFailure) -> bool {
         let answered = answered(beginning);
         if let Some((task, attempt)) = answered {
             self.attached.give_up(TaskId(task), attempt, why);
@@ -314,7 +315,7 @@ struct InstanceSender<'a> {
 
 impl InstanceSender<'_> {
     /// Sends one message of the hub.
-    fn pass(&mut self, outbound: ToInstance, attached: &Attached) -> Result<(), End> {
+    fn pass(&mut self, outbound: ToInstance, attached: &Attachment) -> Result<(), End> {
         match outbound {
             ToInstance::Task { task, attempt, deadline, message } => {
                 let left = deadline.saturating_duration_since(Instant::now());
@@ -322,7 +323,7 @@ impl InstanceSender<'_> {
                 let labels: usize = namespace_labels.iter().map(|(key, value)| key.len() + value.len() + 8).sum();
                 // The review has its room already.
                 let Some(room) = self.reserve(labels + AROUND) else {
-                    attached.give_up(task, attempt, TaskFailure::NoRoom);
+                    attached.give_up(task, attempt, TurnFailure::NoRoom);
                     return Ok(());
                 };
                 let head = TaskHead { task: task.0, attempt, left, review, namespace_labels }.framed();

@@ -12,7 +12,7 @@ use tokio::task::coop::consume_budget;
 
 use crate::{
     front::refusal::Refusal,
-    live::hub::TaskFailure,
+    initialize::TurnFailure,
     memory::{MemoryBudget, Purpose, Reservation},
     wire::inbound::FRAME_HEAD,
 };
@@ -28,7 +28,7 @@ const FREE: usize = 16 << 10;
 /// A message of so many bytes is taken whether there is room or not; as many of a longer one say which task it is of.
 const SMALL: usize = 64;
 
-const TOO_LONG: TaskFailure = TaskFailure::Unusable("its answer is longer than 4 MiB");
+const TOO_LONG: &str = "its answer is longer than 4 MiB";
 
 /// One message.
 pub(super) enum Arrived {
@@ -39,7 +39,7 @@ pub(super) enum Arrived {
         /// The first bytes of it.
         beginning: Bytes,
         /// Reason for the end of its task.
-        why: TaskFailure,
+        why: TurnFailure,
     },
 }
 
@@ -60,7 +60,7 @@ struct Passing {
     /// Bytes that are still to come, or in the buffer.
     left: usize,
     beginning: Bytes,
-    why: TaskFailure,
+    why: TurnFailure,
 }
 
 impl<'a> Incoming<'a> {
@@ -107,8 +107,11 @@ impl<'a> Incoming<'a> {
         if declared > longest_passed {
             return Err(Refusal::TooLarge { declared, limit: longest });
         }
-        let why =
-            if declared > longest { Some(TOO_LONG) } else { (!self.fits(declared)).then_some(TaskFailure::NoRoom) };
+        let why = if declared > longest {
+            Some(TurnFailure::Unable(TOO_LONG.to_owned()))
+        } else {
+            (!self.fits(declared)).then_some(TurnFailure::NoRoom)
+        };
         if let Some(why) = why {
             let Some(beginning) = self.buffer.get(FRAME_HEAD..whole.min(FRAME_HEAD + SMALL)) else { return Ok(None) };
             self.passing = Some(Passing { left: whole, beginning: Bytes::copy_from_slice(beginning), why });

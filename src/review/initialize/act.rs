@@ -5,8 +5,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
-use sha2::{Digest, Sha256};
 use tokio::time::timeout_at;
 
 use super::super::{
@@ -18,19 +16,15 @@ use super::super::{
 };
 use crate::{
     clock::now,
-    initialize::{Initialization, built_in, share},
-    live::hub::{Answered, Made, TaskFailure, TaskMessage},
-    memory::{Purpose, Reservation},
-    model::{
-        BuiltIn, FailurePolicy, HookType, Initializer, Labels, Phase, ResourceInitializers, Review, Rope, StatusInfo,
+    initialize::{
+        Initialization, TurnFailure, built_in,
+        hub::{Contribution, TaskMessage},
+        share,
     },
+    memory::{Purpose, Reservation},
+    model::{BuiltIn, FailurePolicy, HookType, Initializer, Labels, Phase, ResourceInitializers, Review, StatusInfo},
     offload::{self, LARGE},
     patch::{Document, Patch, TouchedFields},
-    wire::{
-        encodings::{Encodings, HookEncoding},
-        inbound::FRAME_HEAD,
-        initializers::is_review,
-    },
 };
 
 /// The most of a request's time that is kept for the answer.
@@ -156,24 +150,22 @@ impl Turn<'_> {
         let room = self.case.gate.memory.reserve(Purpose::Queue, size).ok_or(Failure::NoRoom)?;
         let name = Arc::clone(&self.one.name);
         // It is gone through twice: to be written, and for its digest.
-        let writing = offload::run(2 * size, move || message(&name, &review, &labels, room));
+        let writing = offload::run(2 * size, move || TaskMessage::new(&name, &review, &labels, room));
         let message = match timeout_at(self.until.into(), writing).await {
             Ok(message) => message.map_err(Failure::Unable)?,
             Err(_) => return Err(self.late()),
         };
         let hub = self.case.gate.current.hub();
-        let (answered, room) = hub.ask(&self.one.name, message, self.until).await.map_err(|why| match why {
-            TaskFailure::Late => self.late(),
-            TaskFailure::Vacant(_) => Failure::Vacant,
-            TaskFailure::Unproven => Failure::Unproven,
-            TaskFailure::Full => Failure::Full,
-            TaskFailure::NoRoom => Failure::NoRoom,
-            TaskFailure::Unusable(why) => Failure::Unable(why.to_owned()),
-        })?;
-        let Made { patch, adds } = match answered {
-            Answered::Failed(status) => return Err(Failure::Rejected(status)),
-            Answered::Done(made) => made,
-        };
+        let (Contribution { patch, adds }, room) =
+            hub.ask(&self.one.name, message, self.until).await.map_err(|why| match why {
+                TurnFailure::Late => self.late(),
+                TurnFailure::Vacant => Failure::Vacant,
+                TurnFailure::Unproven => Failure::Unproven,
+                TurnFailure::Full => Failure::Full,
+                TurnFailure::NoRoom => Failure::NoRoom,
+                TurnFailure::Unable(why) => Failure::Unable(why),
+                TurnFailure::Rejected(status) => Failure::Rejected(status),
+            })?;
         let Some(text) = patch else {
             return Ok(Answer { patch: None, fields: TouchedFields::default(), adds, _room: room });
         };
@@ -283,21 +275,6 @@ pub(super) fn end_of(case: Case<'_>) -> Instant {
 /// Labels of the request's namespace as a process is told: what is known of them, and that may be nothing.
 pub(super) async fn labels(lookup: &mut Lookup<'_>) -> Labels {
     known(lookup, Lookup::namespace_labels).await.unwrap_or_default()
-}
-
-/// The review as an instance gets it: a bare AdmissionReview in protobuf.
-fn message(name: &str, review: &Review, labels: &Labels, mut room: Reservation) -> Result<TaskMessage, String> {
-    let framed: Rope = Encodings::of(review).get(HookEncoding::Grpc).map_err(|failure| failure.to_string())?;
-    let review: Bytes = framed.copy_of(FRAME_HEAD..framed.len());
-    // Of a review that came in protobuf not every text was looked at.
-    if !is_review(review.clone()) {
-        return Err("the review is no AdmissionReview to readers of protobuf".to_owned());
-    }
-    let namespace_labels = labels.iter().map(|(key, value)| (key.into(), value.into())).collect();
-    room.shrink_to(review.len());
-    // Names have no zero byte.
-    let digest = Sha256::new().chain_update(name).chain_update([0_u8]).chain_update(&review).finalize().into();
-    Ok(TaskMessage { review, namespace_labels, digest, room })
 }
 
 impl Failure {

@@ -4,6 +4,7 @@
 //! validating phase comes after all that may change the object, and refuses what is left of wrong marks. Initializers act
 //! later, on the stored object: a loop of the control plane has them do so.
 
+use crate::model::initialization::{PENDING_LABEL, STATE_ANNOTATION, init_id, pending_warning};
 use std::{
     hash::{BuildHasher, RandomState},
     ops::Range,
@@ -20,12 +21,12 @@ use super::{
 use crate::{
     clock::now,
     initialize::{
-        label::{self, Marks, MarksOutcome, PENDING, STATE, Standing, State},
-        transition::Actor,
+        Actor, Marks,
+        marks::{self, InitState, MarkedObject, MarksOutcome},
     },
     model::{Operation, ResourceInitializers, Review},
     offload,
-    wire::marks::{self, Found},
+    wire::marks::{Found, of_object},
 };
 
 /// Marks of an object, and whether it has labels and annotations at all.
@@ -66,16 +67,16 @@ impl InitializingPhase<'_> {
             return Ok(());
         }
         let creator = serde_json::from_str(&self.requester().await?).unwrap_or_default();
-        label::created(&written, &creator).map_err(|refused| self.denied(refused))?;
+        marks::check_new(&written, &creator).map_err(|refused| self.denied(refused))?;
         let Some(list) = list else {
-            return self.apply(label::step::unmarking().to_string(), "removing the marks of the object").await;
+            return self.apply(marks::unmarking_patch().to_string(), "removing the marks of the object").await;
         };
         let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-        let text = State::new(list, creator, &started).write().map_err(|why| Box::new(status::internal(&why)))?;
-        let id = label::init_id(random());
+        let text = InitState::new(list, creator, &started).write().map_err(|why| Box::new(status::internal(&why)))?;
+        let id = init_id(random());
         let marks = Marks { label: Some(id.as_str().into()), state: Some(text.into()) };
-        self.apply(label::step::marking(has, &marks).to_string(), "marking the object").await?;
-        self.initialized.pending = Some(label::warning(&id));
+        self.apply(marks::marking_patch(has, &marks).to_string(), "marking the object").await?;
+        self.initialized.pending = Some(pending_warning(&id));
         Ok(())
     }
 
@@ -88,12 +89,12 @@ impl InitializingPhase<'_> {
         match self.judge(entry, &old, &new).await? {
             MarksOutcome::Keep => Ok(()),
             MarksOutcome::Record => {
-                let marks = label::change::recorded(&old.marks, &new);
+                let marks = marks::with_turn_recorded(&old.marks, &new);
                 let marks = marks.map_err(|why| Box::new(status::internal(&why)))?;
-                self.apply(label::step::marking(has, &marks).to_string(), "recording whose turn is over").await
+                self.apply(marks::marking_patch(has, &marks).to_string(), "recording whose turn is over").await
             }
             MarksOutcome::Restore => {
-                let patch = label::step::marking(has, &old.marks);
+                let patch = marks::marking_patch(has, &old.marks);
                 self.apply(patch.to_string(), "restoring the marks of the object").await
             }
         }
@@ -104,12 +105,12 @@ impl InitializingPhase<'_> {
         let review = self.case.review;
         let new = self.marks(review, review.object.clone()).await?.marks;
         if review.operation == Operation::Create {
-            return label::change::marked_for(&new, &review.username).map_err(|refused| self.denied(refused));
+            return marks::check_marked_for(&new, &review.username).map_err(|refused| self.denied(refused));
         }
         let old = self.marks(review, review.old_object.clone()).await?;
         match self.judge(entry, &old, &new).await? {
             MarksOutcome::Keep | MarksOutcome::Record => Ok(()),
-            MarksOutcome::Restore => Err(self.denied(label::change::lost())),
+            MarksOutcome::Restore => Err(self.denied(marks::omitted_marks())),
         }
     }
 
@@ -121,8 +122,8 @@ impl InitializingPhase<'_> {
         new: &Marks,
     ) -> Result<MarksOutcome, StatusError> {
         let Marked { marks: old, leaves, .. } = old;
-        let head = match old.standing() {
-            Standing::Unfinished(state) => state.list.head().map(Box::<str>::from),
+        let head = match old.object() {
+            MarkedObject::Unfinished(state) => state.list.head().map(Box::<str>::from),
             _ => None,
         };
         // Most updates are of objects that everybody sees, and need nobody's rights.
@@ -133,13 +134,13 @@ impl InitializingPhase<'_> {
         };
         let own = [head.as_deref().unwrap_or_default()];
         let actor = Actor { may_initialize: rights != Rights::None, owns: rights.owns(&own) };
-        label::update(old, new, *leaves, actor).map_err(|refused| self.denied(refused))
+        marks::judge_update(old, new, *leaves, actor).map_err(|refused| self.denied(refused))
     }
 
     async fn marks(&self, review: &Review, place: Option<Range<usize>>) -> Result<Marked, StatusError> {
         let Some(place) = place else { return Ok(Marked::default()) };
         let (bytes, size) = (review.bytes.clone(), place.len());
-        let reading = offload::run(size, move || marks::of_object(&bytes, place, PENDING, STATE));
+        let reading = offload::run(size, move || of_object(&bytes, place, PENDING_LABEL, STATE_ANNOTATION));
         match timeout_at(self.case.caller.deadline.instant().into(), reading).await {
             Ok(Ok(found)) => Ok(found.into()),
             Ok(Err(why)) => Err(Box::new(status::internal(&why))),

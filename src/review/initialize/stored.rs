@@ -20,10 +20,7 @@ use super::{
     InitializingPhase,
 };
 use crate::{
-    initialize::{
-        Actor, Initialization, Initializers, RefusedList, stored_result,
-        transition::{Owned, transition},
-    },
+    initialize::{Actor, Initialization, Initializers, OwnedNames, RefusedList, stored_result, transition},
     model::{Operation, ResourceInitializers, Review},
     offload,
     patch::Patch,
@@ -106,11 +103,11 @@ pub(super) enum Rights {
 
 impl Rights {
     /// Names that are the user's, of which `head` is the list's first.
-    pub(super) fn owns<'a>(self, head: &'a [&'a str]) -> Owned<'a> {
+    pub(super) fn owns<'a>(self, head: &'a [&'a str]) -> OwnedNames<'a> {
         match self {
-            Self::None | Self::Other => Owned::Names(&[]),
-            Self::Head => Owned::Names(head),
-            Self::Any => Owned::Any,
+            Self::None | Self::Other => OwnedNames::Names(&[]),
+            Self::Head => OwnedNames::Names(head),
+            Self::Any => OwnedNames::Any,
         }
     }
 }
@@ -175,7 +172,7 @@ impl InitializingPhase<'_> {
         let review = self.case.review;
         let old = old.and_then(Initializers::normalized);
         let Some(before) = &old else {
-            let actor = Actor { may_initialize: false, owns: Owned::Names(&[]) };
+            let actor = Actor { may_initialize: false, owns: OwnedNames::Names(&[]) };
             return transition(None, new, actor).map_err(|refused| self.denied(refused));
         };
         if !review.sub_resource.is_empty() {

@@ -250,5 +250,8 @@ fn task_that_is_given_up_frees_its_instance_without_a_cancel() {
     assert_eq!((give_up(1, 2), give_up(2, 1)), (Err(StaleAnswer), Err(StaleAnswer)));
     assert_eq!(give_up(1, 1), Ok(()));
     let deadline = world.at(30);
-    assert_eq!(world.desk.take_actions(), [Action::Assign { instance: InstanceId(1), task: TaskId(2), attempt: 1, deadline }]);
+    assert_eq!(
+        world.desk.take_actions(),
+        [Action::Assign { instance: InstanceId(1), task: TaskId(2), attempt: 1, deadline }]
+    );
 }

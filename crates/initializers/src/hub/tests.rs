@@ -44,7 +44,9 @@ async fn hold_is_answered_by_the_instance_that_has_its_task() {
         async move { answered(hub.ask(&name, message(), now() + 9 * SECOND).await) }
     });
     let (id, attempt) = task(&mut attached).await;
-    assert!(!attached.answer(id, attempt + 1, Ok(done()), room()) && !attached.answer(TaskId(99), 1, Ok(done()), room()));
+    assert!(
+        !attached.answer(id, attempt + 1, Ok(done()), room()) && !attached.answer(TaskId(99), 1, Ok(done()), room())
+    );
     assert!(attached.answer(id, attempt, Ok(done()), room()));
     assert!(!attached.answer(id, attempt, Ok(done()), room()), "once");
     assert_eq!(asking.await.unwrap(), Ok(done()));

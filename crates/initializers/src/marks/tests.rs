@@ -162,7 +162,11 @@ fn marks_change_by_steps_of_the_owner_alone() {
         assert_eq!(code(&new, actor), wanted, "{new:?} {actor:?}");
     }
     let last = marked(&state(&NAMES[..1]));
-    assert_eq!(judge_update(&last, &completed, false, head), Ok(MarksOutcome::Keep), "the label and the list go together");
+    assert_eq!(
+        judge_update(&last, &completed, false, head),
+        Ok(MarksOutcome::Keep),
+        "the label and the list go together"
+    );
     let labelled = Marks { label: last.label.clone(), ..completed.clone() };
     assert_eq!(judge_update(&last, &labelled, false, head).unwrap_err().code(), 422);
     // A user who deletes it must not wait for initializers.
@@ -411,7 +415,8 @@ proptest! {
 
 #[test]
 fn refused_update_names_the_mark() {
-    let Err(RefusedList::Invalid { field, .. }) = judge_update(&Marks::default(), &marked(&state(&NAMES)), false, ANY) else {
+    let Err(RefusedList::Invalid { field, .. }) = judge_update(&Marks::default(), &marked(&state(&NAMES)), false, ANY)
+    else {
         panic!("it is refused")
     };
     assert_eq!(field, "metadata.labels[init.gatepost.dev/pending]");
