@@ -49,7 +49,7 @@ fn input<'a>(object: &'a str, came: &Came) -> Input<'a> {
     let object = Some(match came {
         Came::OverGrpc => JsonDocument::new(bytes),
         Came::InJson(None) => JsonDocument::checked(bytes),
-        Came::InJson(Some(ends)) => JsonDocument::noted(bytes, ends.clone()),
+        Came::InJson(Some(ends)) => JsonDocument::recorded(bytes, ends.clone()),
     });
     Input { request, object, old_object: None, decisions: AccessDecisions::default() }
 }

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 // What stands in crates of its own, below `crates/`.
+pub use gatepost_adopt as adopt;
 pub use gatepost_api::{self as model, schema};
 pub use gatepost_base::{clock, files, memory, offload};
 pub use gatepost_cel as cel;
@@ -19,7 +20,6 @@ pub use gatepost_wire as wire;
 // Bytes to model and back; match conditions; the written form of our kinds;
 // configuration to compiled snapshot; JSON Patch; webhooks of others that Gatepost calls in the apiserver's place. All
 // pure, in this order: wire, cel and schema, snapshot, patch, adopt.
-pub mod adopt;
 pub mod snapshot;
 // Key pairs; metrics and audit.
 pub mod telemetry;

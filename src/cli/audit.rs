@@ -1,5 +1,9 @@
 //! `audit`: the reviews in audit logs that are asked for, in order of time.
 
+mod filter;
+mod log;
+mod record;
+
 use std::{
     collections::{HashSet, VecDeque},
     io::{self, BufWriter, Write},
@@ -7,20 +11,12 @@ use std::{
     path::PathBuf,
 };
 
-use super::{CommandExit, complain, plural::counted};
-
-mod filter;
-mod lines;
-mod log;
-mod record;
-mod repeats;
-mod rotated;
-mod show;
-
-use filter::{Filter, ObjectName, ResourceName};
-use log::{Log, Met};
-use record::Record;
-use repeats::{Repeated, Repeats};
+use self::{
+    filter::{Filter, ResourceName},
+    log::{Log, ReadSummary},
+    record::{HookCall, Record, paragraph},
+};
+use super::command::{CommandExit, complain, counted};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -51,9 +47,9 @@ Exit codes:
   2  the command line is not understood";
 
 /// Default file: the one the documentation gives to `serve`.
-const FILE: &str = "/var/log/gatepost/audit.jsonl";
+const DEFAULT_FILE: &str = "/var/log/gatepost/audit.jsonl";
 /// The most bytes of lines that `--limit` holds.
-const HELD: usize = 256 << 20;
+const MAX_LAST_BYTES: usize = 256 << 20;
 
 /// Find reviews in the audit log: why was this denied an hour ago?
 ///
@@ -63,50 +59,11 @@ const HELD: usize = 256 << 20;
 #[command(after_long_help = EXAMPLES)]
 pub struct AuditCommand {
     /// Audit logs, rotated files included; - is stdin
-    #[arg(default_value = FILE)]
+    #[arg(default_value = DEFAULT_FILE)]
     file: Vec<PathBuf>,
 
-    /// Reviews that were rejected, for whatever reason
-    #[arg(long)]
-    denied: bool,
-
-    /// Reviews in which a call failed, open or closed, and reviews that Gatepost itself rejected
-    #[arg(long)]
-    failed: bool,
-
-    /// Reviews that were allowed; given together, --denied, --failed and --allowed add up
-    #[arg(long)]
-    allowed: bool,
-
-    /// Not before: how long ago (1h), or a time in UTC (2026-01-01T00:00:00Z)
-    #[arg(long, value_name = "TIME", value_parser = filter::moment)]
-    since: Option<u64>,
-
-    /// Not after: the same
-    #[arg(long, value_name = "TIME", value_parser = filter::moment)]
-    until: Option<u64>,
-
-    /// Of this object: NAMESPACE/NAME, or NAME of one in no namespace; a * at the end stands for any rest
-    ///
-    /// An object whose name the apiserver makes up (generateName) has none when it is created: look for NAMESPACE/*.
-    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = ObjectName::parse)]
-    name: Option<ObjectName>,
-
-    /// For which this hook was selected, or on which the initializer of this name acted
-    #[arg(long, value_name = "NAME")]
-    hook: Option<String>,
-
-    /// User who made the request
-    #[arg(long, value_name = "NAME")]
-    user: Option<String>,
-
-    /// Of this resource: pods, pods/exec, deployments.apps
-    #[arg(long, value_name = "RESOURCE", value_parser = ResourceName::parse)]
-    resource: Option<ResourceName>,
-
-    /// With this uid, which hooks get as well, or this audit id
-    #[arg(long, value_name = "UID")]
-    uid: Option<String>,
+    #[command(flatten)]
+    filter: Filter,
 
     /// The last NUMBER of them only
     #[arg(long, value_name = "NUMBER")]
@@ -120,33 +77,22 @@ pub struct AuditCommand {
 impl AuditCommand {
     /// Reads and shows.
     pub fn run(self) -> CommandExit {
-        let filter = Filter {
-            denied: self.denied,
-            failed: self.failed,
-            allowed: self.allowed,
-            since: self.since.unwrap_or(0),
-            until: self.until,
-            name: self.name,
-            hook: self.hook,
-            user: self.user,
-            resource: self.resource,
-            uid: self.uid,
-        };
-        let (mut met, mut read) = (Met::default(), HashSet::new());
+        let filter = self.filter;
+        let (mut summary, mut read) = (ReadSummary::default(), HashSet::new());
         let mut logs = Vec::new();
         for file in &self.file {
-            match Log::open(file, &filter, &mut read, &mut met) {
+            match Log::open(file, &filter, &mut read, &mut summary) {
                 Ok(log) => logs.push(log),
-                Err(why) => met.faults.push(why),
+                Err(why) => summary.faults.push(why),
             }
         }
         let out = BufWriter::new(io::stdout().lock());
         let mut shown = Shown { out, json: self.json, count: 0, printed: 0, repeats: Repeats::default() };
         let written = match self.limit {
-            None => merge(logs, &filter, &mut met, |line| shown.show(line)),
+            None => merge(logs, &filter, &mut summary, |line| shown.show(line)),
             Some(limit) => {
                 let mut last = Last { limit: limit.get(), bytes: 0, lines: VecDeque::new(), dropped: false };
-                let read = merge(logs, &filter, &mut met, |line| {
+                let read = merge(logs, &filter, &mut summary, |line| {
                     last.push(line);
                     Ok(())
                 });
@@ -165,26 +111,26 @@ impl AuditCommand {
         if shown.count == 0 {
             let resource = filter.resource.as_ref().and_then(ResourceName::hint);
             let hint = resource.map(|hint| format!("; --resource: did you mean {hint}?")).unwrap_or_default();
-            complain(&format_args!("nothing found; {}{hint}", met.summary()));
+            complain(&format_args!("nothing found; {}{hint}", summary.summary()));
         }
-        if met.rubbish > 0 {
-            complain(&format_args!("skipped, as no audit record: {}", counted(met.rubbish as usize, "line")));
+        if summary.skipped > 0 {
+            complain(&format_args!("skipped, as no audit record: {}", counted(summary.skipped as usize, "line")));
         }
-        met.faults.iter().fold(CommandExit::Good, |_, fault| complain(fault))
+        summary.faults.iter().fold(CommandExit::Good, |_, fault| complain(fault))
     }
 }
 
-/// Hands out the records of all logs that are asked for, in order of time.
+/// Shows the records of all logs that pass the filter, in order of time.
 fn merge(
     logs: Vec<Log>,
     filter: &Filter,
-    met: &mut Met,
+    summary: &mut ReadSummary,
     mut show: impl FnMut(&[u8]) -> io::Result<()>,
 ) -> io::Result<()> {
-    let mut logs: Vec<_> = logs.into_iter().filter_map(|mut log| log.advance(filter, met).then_some(log)).collect();
+    let mut logs: Vec<_> = logs.into_iter().filter_map(|mut log| log.advance(filter, summary).then_some(log)).collect();
     while let Some((at, log)) = logs.iter_mut().enumerate().min_by_key(|(_, log)| log.time()) {
         show(log.line())?;
-        if !log.advance(filter, met) {
+        if !log.advance(filter, summary) {
             logs.remove(at);
         }
     }
@@ -229,7 +175,7 @@ impl<W: Write> Shown<W> {
             }
             self.printed += 1;
             let repeats = (times > 1).then_some((times, last));
-            self.out.write_all(show::paragraph(&record, repeats).as_bytes())?;
+            self.out.write_all(paragraph(&record, repeats).as_bytes())?;
         }
         Ok(())
     }
@@ -248,9 +194,131 @@ impl Last {
     fn push(&mut self, line: &[u8]) {
         self.bytes += line.len();
         self.lines.push_back(line.into());
-        while self.lines.len() > self.limit || self.bytes > HELD && self.lines.len() > 1 {
-            self.dropped |= self.bytes > HELD;
+        while self.lines.len() > self.limit || self.bytes > MAX_LAST_BYTES && self.lines.len() > 1 {
+            self.dropped |= self.bytes > MAX_LAST_BYTES;
             self.bytes -= self.lines.pop_front().map_or(0, |line| line.len());
         }
+    }
+}
+
+/// Most reviews that are held back.
+const MAX_HELD_REVIEWS: usize = 512;
+/// Most bytes of their lines.
+const MAX_HELD_BYTES: usize = 4 << 20;
+
+/// Reviews that are held back, in order of the first of each.
+#[derive(Debug, Default)]
+struct Repeats {
+    held: VecDeque<Repeated>,
+    bytes: usize,
+}
+
+/// A review, and its repeats.
+#[derive(Debug)]
+struct Repeated {
+    /// Line of the first.
+    line: Box<[u8]>,
+    /// Number of reviews.
+    times: u64,
+    /// Time of the last, in microseconds since 1970.
+    last: u64,
+    key: Option<String>,
+}
+
+impl Repeats {
+    /// Takes the next review.
+    fn push(&mut self, line: &[u8], record: &Record<'_>) {
+        let key = key(record);
+        let known = self.held.iter_mut().find(|held| key.is_some() && held.key == key);
+        if let Some(known) = known {
+            known.times += 1;
+            known.last = record.time();
+            return;
+        }
+        self.bytes += line.len();
+        self.held.push_back(Repeated { line: line.into(), times: 1, last: record.time(), key });
+    }
+
+    /// The first review, where it is no repeat, too many are held back, or nothing more comes.
+    fn pop(&mut self, is_end: bool) -> Option<Repeated> {
+        let may_repeat = self.held.front().is_some_and(|first| first.key.is_some());
+        if !is_end && may_repeat && self.held.len() <= MAX_HELD_REVIEWS && self.bytes <= MAX_HELD_BYTES {
+            return None;
+        }
+        let first = self.held.pop_front()?;
+        self.bytes -= first.line.len();
+        Some(first)
+    }
+}
+
+/// Client, object, and cause; `None` where nothing went wrong: such a review is no repeat.
+fn key(record: &Record<'_>) -> Option<String> {
+    let wrong = |asked: &&HookCall<'_>| asked.is_denied() || asked.is_failed();
+    let asked: Vec<_> = record.calls().filter(wrong).collect();
+    if record.allowed && asked.is_empty() {
+        return None;
+    }
+    let of = [&record.operation, &record.group, &record.resource, &record.subresource, &record.namespace];
+    let mut key: Vec<_> = of.map(AsRef::as_ref).to_vec();
+    key.extend([&*record.name, &*record.user, if record.allowed { "allowed" } else { "rejected" }]);
+    key.extend(record.reason.as_deref());
+    for one in asked {
+        key.extend([&*one.hook, &*one.outcome, one.failure.as_deref().unwrap_or_default()]);
+    }
+    let mut key = key.join("\0");
+    // Two messages that differ in a number alone, such as a time, have one cause.
+    let message = record.message.as_deref().unwrap_or_default();
+    key.extend(message.chars().filter(|sign| !sign.is_ascii_digit()));
+    Some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(lines: &[&str]) -> Vec<(u64, u64)> {
+        let mut repeats = Repeats::default();
+        for line in lines {
+            repeats.push(line.as_bytes(), &Record::parse(line.as_bytes()).expect("a record"));
+            assert!(repeats.pop(false).is_none());
+        }
+        std::iter::from_fn(|| repeats.pop(true)).map(|one| (one.times, one.last)).collect()
+    }
+
+    fn line(time: u64, user: &str, name: &str, hook: &str, message: &str) -> String {
+        format!(
+            r#"{{"time_us":{time},"uid":"u","user":"{user}","resource":"pods","name":"{name}","allowed":false,
+            "message":"{message}","hooks":[{{"hook":"{hook}","outcome":"failed_closed","failure":"timeout"}}]}}"#
+        )
+    }
+
+    #[test]
+    fn audit_repeats_of_one_client_are_merged() {
+        let first = line(1, "ann", "a", "h", "no answer within 250 ms");
+        let repeat = line(9, "ann", "a", "h", "no answer within 1000 ms");
+        let others = [
+            line(2, "bob", "a", "h", "no answer within 250 ms"),
+            line(3, "ann", "b", "h", "no answer within 250 ms"),
+            line(4, "ann", "a", "i", "no answer within 250 ms"),
+            line(5, "ann", "a", "h", "another reason"),
+        ];
+        let allowed = r#"{"time_us":6,"uid":"u","user":"ann","resource":"pods","name":"a","allowed":true}"#;
+        let mut lines = vec![&*first];
+        lines.extend(others.iter().map(String::as_str));
+        lines.extend([allowed, allowed, &*repeat]);
+        let apart = [(1, 2), (1, 3), (1, 4), (1, 5), (1, 6), (1, 6)];
+        assert_eq!(shown(&lines), [&[(2, 9)], &apart[..]].concat());
+    }
+
+    #[test]
+    fn audit_repeats_hold_back_a_bounded_number() {
+        let mut repeats = Repeats::default();
+        let mut popped = 0;
+        for number in 0..2 * MAX_HELD_REVIEWS {
+            let line = line(1, "ann", &format!("{:?}", "x".repeat(number)).replace('"', ""), "h", "m");
+            repeats.push(line.as_bytes(), &Record::parse(line.as_bytes()).expect("a record"));
+            popped += std::iter::from_fn(|| repeats.pop(false)).count();
+        }
+        assert_eq!((popped, repeats.held.len()), (MAX_HELD_REVIEWS, MAX_HELD_REVIEWS));
     }
 }

@@ -1,23 +1,17 @@
 //! `break-glass`: opens everything, or hooks and initializers by name, for a while.
 
-mod ending;
-mod place;
-mod roster;
+mod destination;
 
 use std::{
-    io::{self, Write as _},
+    io,
     time::{Duration, SystemTime},
 };
 
 use serde_json::{Value, json};
 
-use self::{
-    place::{Destination, PlaceArgs, WriteError},
-    roster::Missing,
-};
-use super::{CommandExit, complain, misused};
+use self::destination::{Destination, DestinationArgs, MissingName, WriteError};
+use super::command::{CommandExit, block_on, complain, misused, print};
 use crate::{
-    app::UnwaitedRuntime,
     model::{BreakGlass, break_glass::LONGEST},
     snapshot::{self, Problem, SourceFile},
 };
@@ -87,7 +81,7 @@ pub struct BreakGlassCommand {
     by: Option<String>,
 
     #[command(flatten)]
-    place: PlaceArgs,
+    destination: DestinationArgs,
 }
 
 fn bounded(text: &str) -> Result<Duration, String> {
@@ -109,20 +103,20 @@ fn spelled(lasts: Duration) -> String {
 impl BreakGlassCommand {
     /// Writes the document, or takes it away, and says how it ends.
     pub fn run(self) -> CommandExit {
-        let place = match self.place.clone().open(&self.name) {
-            Ok(place) => place,
+        let destination = match self.destination.clone().open(&self.name) {
+            Ok(destination) => destination,
             Err(error @ WriteError::NoFolder(_)) => return complain(&error),
             Err(error) => return misused("break-glass", &error),
         };
-        let runtime = match UnwaitedRuntime::new() {
-            Ok(runtime) => runtime,
-            Err(error) => return complain(&error),
-        };
+        block_on(self.write(&destination)).unwrap_or_else(|error| complain(&error))
+    }
+
+    async fn write(&self, destination: &Destination) -> CommandExit {
         if self.end {
-            return match runtime.block_on(place.remove()) {
-                Ok(()) => {
-                    say(&format!("closed: {place} is removed; sidecars that read it follow within a second or two\n"))
-                }
+            return match destination.remove().await {
+                Ok(()) => print(format!(
+                    "closed: {destination} is removed; sidecars that read it follow within a second or two\n"
+                )),
                 Err(error) => complain(&error),
             };
         }
@@ -131,29 +125,27 @@ impl BreakGlassCommand {
             Ok(glass) => glass,
             Err(problem) => return misused("break-glass", &problem),
         };
-        let missing = match runtime.block_on(self.missing()) {
-            Some(Missing::Unknown(why)) => return misused("break-glass", &why),
+        let missing = self.missing().await;
+        match &missing {
+            Some(MissingName::Unknown(why)) => return misused("break-glass", why),
             // An emergency does not wait for an unknown.
-            Some(Missing::Doubtful(why)) => {
-                complain(&format_args!("warning: {why}"));
-                true
-            }
-            None => false,
-        };
-        match runtime.block_on(place.write(&document)) {
-            Ok(()) => say(&self.describe(&glass, &place, missing)),
+            Some(MissingName::Doubtful(why)) => drop(complain(&format_args!("warning: {why}"))),
+            None => {}
+        }
+        match destination.write(&document).await {
+            Ok(()) => print(self.describe(&glass, destination, missing.is_some())),
             Err(error) => complain(&error),
         }
     }
 
     /// The first name that is to be opened and is not there.
-    async fn missing(&self) -> Option<Missing> {
+    async fn missing(&self) -> Option<MissingName> {
         if self.hook.is_empty() {
             return None;
         }
-        match self.place.clone().roster() {
+        match self.destination.clone().roster() {
             Ok(roster) => roster.names().await.missing(&self.hook),
-            Err(error) => Some(Missing::Doubtful(error.to_string())),
+            Err(error) => Some(MissingName::Doubtful(error.to_string())),
         }
     }
 
@@ -181,7 +173,7 @@ impl BreakGlassCommand {
         document
     }
 
-    fn describe(&self, glass: &BreakGlass, place: &Destination, doubtful: bool) -> String {
+    fn describe(&self, glass: &BreakGlass, destination: &Destination, doubtful: bool) -> String {
         let what = match &*glass.hooks {
             [] => "EVERYTHING is open: no hook or initializer is called".to_owned(),
             hooks => {
@@ -190,11 +182,11 @@ impl BreakGlassCommand {
             }
         };
         format!(
-            "{what}\n  until    {} ({} from now; it closes by itself)\n  reason   {}\n  written  {place}\n  end it   {}\n",
+            "{what}\n  until    {} ({} from now; it closes by itself)\n  reason   {}\n  written  {destination}\n  end it   {}\n",
             humantime::format_rfc3339(glass.until()),
             spelled(glass.lasts),
             glass.reason,
-            ending::command(std::env::args()),
+            end_command(std::env::args()),
         )
     }
 }
@@ -213,10 +205,32 @@ fn checked(document: &Value) -> Result<BreakGlass, String> {
         .ok_or_else(|| "the document opens nothing; this is a bug in gatepost".to_owned())
 }
 
-fn say(text: &str) -> CommandExit {
-    // Where stdout is closed there is no reader, and it is done.
-    let _ = io::stdout().lock().write_all(text.as_bytes());
-    CommandExit::Good
+/// The command that ends what this one has opened, fit to be pasted into a shell.
+fn end_command(words: impl Iterator<Item = String>) -> String {
+    const VALUES: [&str; 4] = ["--for", "--reason", "--hook", "--by"];
+    let mut words = words;
+    let mut kept = Vec::new();
+    while let Some(word) = words.next() {
+        let flag = word.split('=').next().unwrap_or_default();
+        if VALUES.contains(&flag) {
+            if flag == word {
+                words.next();
+            }
+        } else if word != "--everything" {
+            kept.push(quoted(&word));
+        }
+    }
+    kept.push("--end".to_owned());
+    kept.join(" ")
+}
+
+/// As a shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
 }
 
 #[cfg(test)]
@@ -237,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_has_to_be_said() {
+    fn break_glass_needs_a_scope_a_reason_and_an_end() {
         assert!(parsed(&["--for", "15m", "--reason", "x"]).is_err(), "neither a hook nor everything");
         assert!(parsed(&["--for", "15m", "--everything"]).is_err(), "no reason");
         assert!(parsed(&["--reason", "x", "--everything"]).is_err(), "no end");
@@ -245,13 +259,13 @@ mod tests {
         assert!(parsed(&["--for", "15m", "--reason", "x", "--everything", "--hook", "h"]).is_err());
         assert!(parsed(&["--end", "--everything"]).is_err());
         assert!(parsed(&["--end"]).is_ok());
-        let nowhere = Line::try_parse_from(["break-glass", "--end"]).map(|line| line.command.place.open("x"));
+        let nowhere = Line::try_parse_from(["break-glass", "--end"]).map(|line| line.command.destination.open("x"));
         assert!(!matches!(nowhere, Ok(Ok(_))), "{nowhere:?}");
         assert!(parsed(&["--end", "--file", "x"]).is_err(), "two places");
     }
 
     #[test]
-    fn what_is_written_is_what_was_asked_for() {
+    fn break_glass_document_has_what_the_flags_say() {
         let reason = "tricky: \"quotes\", #comment and - dash";
         let command = parsed(&["--for", "1h 30m", "--reason", reason, "--hook", "a.example.com", "--by", "ann: #1"]);
         let now = SystemTime::UNIX_EPOCH + Duration::from_millis(1_767_225_600_123);
@@ -262,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_spelled_as_a_cluster_takes_them() {
+    fn break_glass_durations_are_spelled_without_days() {
         for (seconds, spelt) in [(1, "1s"), (900, "15m"), (5401, "1h 30m 1s"), (86_400, "24h")] {
             assert_eq!(spelled(Duration::from_secs(seconds)), spelt);
             assert_eq!(bounded(spelt), Ok(Duration::from_secs(seconds)));
@@ -271,9 +285,30 @@ mod tests {
     }
 
     #[test]
-    fn what_no_sidecar_would_heed_is_not_written() {
+    fn break_glass_that_no_sidecar_accepts_is_not_written() {
         let command = parsed(&["--for", "15m", "--reason", "two\nlines", "--everything"]).expect("parsed");
         let problem = checked(&command.document(SystemTime::now())).expect_err("refused");
         assert!(problem.contains("reason: holds a line break"), "{problem}");
+    }
+
+    #[test]
+    fn break_glass_end_command_keeps_the_destination() {
+        let line = [
+            "gatepost",
+            "break-glass",
+            "--for=15m",
+            "--reason",
+            "a b",
+            "--hook",
+            "h",
+            "--name",
+            "x",
+            "--everything",
+            "--config",
+            "/a b",
+        ];
+        let output = end_command(line.iter().map(|word| (*word).to_owned()));
+        assert_eq!(output, "gatepost break-glass --name x --config '/a b' --end");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
     }
 }

@@ -1,40 +1,41 @@
 //! `certificates`: the certificate that Gatepost serves behind a Service, and the authority that its callers trust.
 
-mod issue;
-mod keeper;
-mod plan;
 mod registrations;
-mod served;
 mod store;
 mod stored;
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::PathBuf,
+    time::{Duration, SystemTime},
+};
 
 use clap::builder::NonEmptyStringValueParser;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    time::sleep,
+};
 
 use self::{
-    keeper::Keeper,
-    plan::{Wanted, shortest},
-    store::Store,
+    registrations::{Others, served_everywhere, trust},
+    store::{Store, Version},
+    stored::{Seen, Step, Stored, Wanted, issue, shortest_lifetime, step},
 };
 use super::{
-    CommandExit, complain, duration,
-    logging::Logging,
-    misused,
+    command::{CommandExit, access, block_on, complain, duration, misused},
+    log_args::Logging,
     service::{REGISTRATION, Service},
 };
 use crate::{
-    app::UnwaitedRuntime,
-    kube::{KubeAccess, KubeError, ReloadingClient},
+    kube::{KubeClient, KubeError, ReloadingClient},
     snapshot,
 };
 
 /// Field manager of all that is written, for readers of managedFields.
 const MANAGER: &str = "gatepost-certificates";
 /// Shortest life of a certificate: a shorter one would be renewed again before all replicas have it.
-const SHORTEST: Duration = Duration::from_secs(60);
+const MIN_LIFETIME: Duration = Duration::from_secs(60);
 /// Longest life of a certificate: ten years.
-const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+const MAX_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -129,7 +130,7 @@ pub struct Certificates {
 
 fn lifetime(text: &str) -> Result<Duration, String> {
     let lifetime = duration(text)?;
-    match (SHORTEST..=LONGEST).contains(&lifetime) {
+    match (MIN_LIFETIME..=MAX_LIFETIME).contains(&lifetime) {
         true => Ok(lifetime),
         false => Err("write a duration from 1m to 3650d, as in 90d".to_owned()),
     }
@@ -174,15 +175,15 @@ impl Failure {
 }
 
 impl Certificates {
-    /// Runs the command.
-    pub fn run(self) -> CommandExit {
-        if let Err(error) = self.logging.start() {
+    /// Makes or renews the certificate, once or again and again.
+    pub fn run(self, start_log: impl FnOnce(&Logging) -> Result<(), String>) -> CommandExit {
+        if let Err(error) = start_log(&self.logging) {
             return complain(&error);
         }
         if self.watch && self.every.is_zero() {
             return misused("certificates", &"--every 0s never rests; give a duration like 30s");
         }
-        let (lifetime, settle, shortest) = (self.lifetime, self.settle, shortest(self.settle));
+        let (lifetime, settle, shortest) = (self.lifetime, self.settle, shortest_lifetime(self.settle));
         if lifetime < shortest {
             let [lifetime, settle, shortest] = [lifetime, settle, shortest].map(humantime::format_duration);
             return misused(
@@ -193,21 +194,18 @@ impl Certificates {
                 ),
             );
         }
-        let runtime = match UnwaitedRuntime::new() {
-            Ok(runtime) => runtime,
-            Err(error) => return complain(&error),
-        };
         let (watch, every) = (self.watch, self.every);
-        runtime.block_on(async {
-            let mut keeper = match self.keeper().await {
-                Ok(keeper) => keeper,
-                Err(failure) => return complain(&failure),
-            };
+        let keeping = async {
+            let mut keeper = self.keeper().await?;
             match watch {
-                true => keeper.watch(every).await,
-                false => keeper.once().await.map_or_else(|failure| complain(&failure), |()| CommandExit::Good),
+                true => Ok(keeper.watch(every).await),
+                false => keeper.once().await.map(|()| CommandExit::Good),
             }
-        })
+        };
+        match block_on(keeping) {
+            Ok(kept) => kept.unwrap_or_else(|failure: Failure| complain(&failure)),
+            Err(error) => complain(&error),
+        }
     }
 
     async fn keeper(self) -> Result<Keeper, Failure> {
@@ -223,10 +221,7 @@ impl Certificates {
                 Store::Secret { namespace: service.namespace.clone(), name }
             }
         };
-        let access = match self.kubeconfig {
-            Some(path) if path.as_os_str() == "in-cluster" => KubeAccess::InCluster,
-            path => KubeAccess::find(path, self.context),
-        };
+        let access = access(self.kubeconfig, self.context);
         let connection = if needs_cluster { Some(ReloadingClient::new(access).await?) } else { None };
         let mut names = vec![service.server_name(), format!("{}.{}", service.name, service.namespace)];
         names.extend(self.name);
@@ -240,5 +235,182 @@ impl Certificates {
             connection,
             unlisted: None,
         })
+    }
+}
+
+/// Steps of one renewal, and some.
+const MAX_STEPS: usize = 16;
+/// Pause after somebody else has written what was read.
+const CONFLICT_PAUSE: Duration = Duration::from_millis(300);
+/// The most such pauses in one round.
+const MAX_CONFLICTS: usize = 20;
+
+/// Keeper of one certificate.
+struct Keeper {
+    store: Store,
+    service: Service,
+    registrations: Vec<String>,
+    lifetime: Duration,
+    wanted: Wanted,
+    connection: Option<ReloadingClient>,
+    /// The last reported failure to list endpoints.
+    unlisted: Option<String>,
+}
+
+impl Keeper {
+    /// All steps that are due, with the pauses between them.
+    async fn once(&mut self) -> Result<(), Failure> {
+        loop {
+            let (rest, settling) = self.round().await?;
+            if !settling {
+                return Ok(());
+            }
+            sleep(rest).await;
+        }
+    }
+
+    /// The same again and again, until SIGTERM or SIGINT.
+    async fn watch(&mut self, every: Duration) -> CommandExit {
+        let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+        else {
+            return complain(&"cannot listen to signals");
+        };
+        let keeping = async {
+            let mut logged = None;
+            loop {
+                let pause = match self.round().await {
+                    Ok((rest, _)) => {
+                        if logged.take().is_some() {
+                            tracing::info!("the certificate is kept again");
+                        }
+                        rest.min(every)
+                    }
+                    Err(failure) => {
+                        let failure = failure.to_string();
+                        if logged.as_ref() != Some(&failure) {
+                            tracing::error!(failure, "cannot keep the certificate; trying again");
+                            logged = Some(failure);
+                        }
+                        every
+                    }
+                };
+                // Work that was due is done; a clock that does not advance must not make this a busy loop.
+                sleep(pause.max(CONFLICT_PAUSE)).await;
+            }
+        };
+        tokio::select! {
+            ending = keeping => ending,
+            _ = terminate.recv() => CommandExit::Good,
+            _ = interrupt.recv() => CommandExit::Good,
+        }
+    }
+
+    /// Steps, until there is nothing to do but wait: for how long, and whether a renewal is under way.
+    async fn round(&mut self) -> Result<(Duration, bool), Failure> {
+        let mut conflicts = 0;
+        for _ in 0..MAX_STEPS + MAX_CONFLICTS {
+            match self.one_step().await {
+                Ok(None) => {}
+                Ok(Some(rest)) => return Ok(rest),
+                Err(failure) if failure.is_conflict() && conflicts < MAX_CONFLICTS => {
+                    conflicts += 1;
+                    sleep(CONFLICT_PAUSE).await;
+                }
+                Err(failure) => {
+                    if let (Some(connection), Failure::Kube(error)) = (&mut self.connection, &failure) {
+                        connection.failed(error);
+                    }
+                    return Err(failure);
+                }
+            }
+        }
+        Err(Failure::Restless)
+    }
+
+    /// One step; `None` where another may follow.
+    async fn one_step(&mut self) -> Result<Option<(Duration, bool)>, Failure> {
+        let client = match &mut self.connection {
+            Some(connection) => Some(connection.client().await?),
+            None => None,
+        };
+        let client = client.as_ref();
+        let now = SystemTime::now();
+        let (stored, version) = self.store.read(client).await?;
+        let (seen, missing) = self.make_trusted(client, &stored, &version, now).await?;
+        let step = step(&stored, &self.wanted, seen, now);
+        let new = || issue(&self.wanted.names, self.lifetime, now);
+        let next = match step {
+            Step::Rest(rest) => return Ok(Some((rest, stored.next.is_some()))),
+            Step::Hold => return Err(Failure::Unregistered { missing, service: self.service.to_string() }),
+            Step::Issue => stored.issued(new()?, now),
+            Step::Prepare => stored.prepared(new()?),
+            Step::Trust => stored.trusted(now),
+            Step::Promote => stored.promoted(now),
+            Step::Retire => stored.retired(),
+        };
+        self.store.write(client, &version, &next.files()).await?;
+        if matches!(step, Step::Issue | Step::Prepare) {
+            self.wanted.renew = false;
+        }
+        let (place, names) = (&self.store, self.wanted.names.join(","));
+        match step {
+            Step::Issue => tracing::info!(%place, names, "made a certificate"),
+            Step::Prepare => tracing::info!(%place, names, "made the next certificate, and its authority known"),
+            Step::Promote if seen.unregistered => {
+                let what = "the next certificate is to be served, although it is not known that callers trust it";
+                tracing::warn!(%place, missing, "{what}");
+            }
+            Step::Promote if seen.distrusted => {
+                let what = "the registration lost its trust in the next certificate again, which is to be served all the \
+                            same: the current one ends soon";
+                tracing::warn!(%place, "{what}");
+            }
+            Step::Promote => tracing::info!(%place, "the next certificate is to be served"),
+            Step::Retire => tracing::info!(%place, "former authorities are not trusted any more"),
+            Step::Trust if seen.distrusted && stored.next.is_some_and(|next| next.since.is_some()) => {
+                let what = "the registration did not trust the next certificate any more; it is served later";
+                tracing::warn!(%place, "{what}");
+            }
+            Step::Trust | Step::Hold | Step::Rest(_) => {}
+        }
+        Ok(None)
+    }
+
+    /// Lets every registration trust what is stored. Callers and replicas as they were seen meanwhile, and the names of
+    /// registrations that have to trust it and do not name the Service.
+    async fn make_trusted(
+        &mut self,
+        client: Option<&KubeClient>,
+        stored: &Stored,
+        version: &Version,
+        now: SystemTime,
+    ) -> Result<(Seen, String), Failure> {
+        let (Some(client), false) = (client, stored.current.is_none() && stored.next.is_none()) else {
+            return Ok(Default::default());
+        };
+        let bundle = stored.bundle();
+        let trust = |others| trust(client, &self.registrations, &self.service, &bundle, others, now);
+        let trusting = trust(Others::Stay).await?;
+        let mut seen =
+            Seen { alone: false, distrusted: trusting.written > 0, unregistered: !trusting.missing.is_empty() };
+        let missing = trusting.missing.join(", ");
+        let Some(current) = &stored.current else { return Ok((seen, missing)) };
+        if stored.former.is_empty() && !trusting.others {
+            return Ok((seen, missing));
+        }
+        match served_everywhere(client, &self.service, &current.pair).await {
+            Ok(alone) => seen.alone = alone,
+            Err(error) => {
+                let why = format!("{error}; {}", error.fix());
+                if self.unlisted.as_ref() != Some(&why) {
+                    tracing::warn!(why, "cannot list the endpoints; former authorities stay until they end");
+                    self.unlisted = Some(why);
+                }
+            }
+        }
+        if seen.alone && stored.former.is_empty() {
+            trust(Others::Go(&self.store, version)).await?;
+        }
+        Ok((seen, missing))
     }
 }

@@ -1,27 +1,22 @@
 //! `check`: every problem of a configuration, or what would be in force.
 
-mod authorities;
-mod connect;
+use std::{fmt::Write as _, net::SocketAddr, path::PathBuf, time::Duration};
 
-use std::{
-    fmt::Write as _,
-    io::{self, Write as _},
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    time::{Duration, SystemTime},
+use super::{
+    command::{CommandExit, block_on, counted, finish},
+    examine::{Examined, HazardsArg, examine},
+    register::against,
 };
-
-use super::{CommandExit, complain, hazards, hazards::HazardsArg, plural::counted, register};
 use crate::{
     app::Settings,
-    model::{FailurePolicy, Hook, HookType, Initializer, ResourceInitializers, SideEffects},
-    rotate::{Candidate, OnHazard, OwnAddresses, candidate::CandidateCache},
-    snapshot::{Snapshot, hazards::Severity},
-    source::{FileSource, ReadError},
+    hooks::ProbeFailure,
+    model::{Hook, Protocol, Step, Transport, hook::Address},
+    rotate::{
+        Candidate, OwnAddresses,
+        candidate::CandidateCache,
+        trial::{Tried, trial},
+    },
 };
-
-/// Longest wait for one read. Only a person waits for this command: a slow mount may take its time.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -84,128 +79,102 @@ pub struct Check {
 impl Check {
     /// Checks and prints the result.
     pub fn run(&self) -> CommandExit {
-        match self.report() {
-            Ok((report, ending)) => {
-                // A reader that closed our output (`| head`) has seen enough.
-                let _ = io::stdout().write_all(report.as_bytes());
-                ending
-            }
-            Err(error) => complain(&error),
-        }
+        finish(self.report())
     }
 
     fn report(&self) -> Result<(String, CommandExit), String> {
         let own = OwnAddresses::new([self.listen, Settings::ADMIN], None);
         let known = CandidateCache::listening_at(own).with_authorizer(self.authorizer);
-        let Examined { mut report, mut ending, candidate } =
-            examined(&self.path, self.hazards.into(), known).map_err(|error| error.to_string())?;
-        let Some(candidate) = candidate else { return Ok((report, ending)) };
+        let Examined { mut report, mut exit, candidate } =
+            examine(&self.path, self.hazards.into(), known).map_err(|error| error.to_string())?;
+        let Some(candidate) = candidate else { return Ok((report, exit)) };
         let mut then = |(more, good): (String, bool)| {
             report.push_str(&more);
-            ending = if good { ending } else { CommandExit::Failed };
+            exit = if good { exit } else { CommandExit::Failed };
         };
         if !self.against.is_empty() {
-            then(register::against::report(&candidate.snapshot, &self.against)?);
+            then(against::report(&candidate.snapshot, &self.against)?);
         }
         if self.connect {
-            then(connect::report(&candidate).map_err(|error| error.to_string())?);
+            then(connect(&candidate)?);
         }
-        Ok((report, ending))
+        Ok((report, exit))
     }
 }
 
-/// Result of the command: its text, its ending, and the configuration that would be in force.
-pub(super) struct Examined {
-    pub(super) report: String,
-    pub(super) ending: CommandExit,
-    /// Nothing where there are problems.
-    pub(super) candidate: Option<Candidate>,
-}
+/// Bound on all trials together. Each takes two seconds at the most, sixteen at once.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Looks at the configuration at `path`, as a sidecar would that has nothing but this in its cache.
+/// Report on each hook, and whether all would enter rotation.
 ///
 /// # Errors
-/// When it cannot be read.
-pub(super) fn examined(path: &Path, on_hazard: OnHazard, mut known: CandidateCache) -> Result<Examined, ReadError> {
-    let contents = FileSource::new(path).read(PATIENCE)?;
-    // Hazards that are denied are printed like those that are not, for their patches; only the end differs.
-    let looked = if on_hazard == OnHazard::Deny { OnHazard::Warn } else { on_hazard };
-    Ok(match known.candidate(&contents, looked, None) {
-        Ok(candidate) => {
-            let mut findings = candidate.snapshot.findings().to_vec();
-            if on_hazard != OnHazard::Off {
-                findings.extend(authorities::findings(&candidate.snapshot, SystemTime::now()));
-                findings.sort_by_key(|finding| finding.severity);
+/// The operating system gives us no event queue.
+fn connect(candidate: &Candidate) -> Result<(String, bool), String> {
+    let tried = block_on(trial(candidate, CONNECT_TIMEOUT))?;
+    let hooks = &candidate.snapshot.hooks;
+    let mut output = String::from("\nprobed once from this machine, as serve probes a new hook:\n");
+    for (hook, tried) in hooks.iter().zip(&tried) {
+        // Writing to a String cannot fail.
+        let _ = match tried {
+            Tried::Passed(took, posted) => {
+                let how =
+                    posted.as_ref().map_or_else(|| asked(hook).to_owned(), |path| format!("answered POST {path}"));
+                writeln!(output, "  ok      {} at {}: {how}, {} ms", hook.name, hook.endpoint, took.as_millis())
             }
-            let report = summary(contents.files.len(), &candidate.snapshot) + &hazards::report(&findings);
-            let bad = findings.iter().any(|finding| finding.severity < Severity::Gap);
-            let ending = if bad && on_hazard == OnHazard::Deny { CommandExit::Failed } else { CommandExit::Good };
-            Examined { report, ending, candidate: Some(candidate) }
-        }
-        Err(problems) => {
-            let mut report = String::new();
-            for problem in &problems {
-                let _ = writeln!(report, "{problem}");
+            Tried::Failed(failure) => {
+                let (name, endpoint) = (&hook.name, &hook.endpoint);
+                writeln!(output, "  FAILED  {name} at {endpoint}: {failure}\n          {}", fix(failure, hook))
             }
-            let _ = writeln!(report, "{}", counted(problems.len(), "problem"));
-            Examined { report, ending: CommandExit::Failed, candidate: None }
+            Tried::Late => writeln!(
+                output,
+                "  FAILED  {} at {}: not probed within {} s\n          repair those that fail above, and check again",
+                hook.name,
+                hook.endpoint,
+                CONNECT_TIMEOUT.as_secs()
+            ),
+        };
+    }
+    let passed = tried.iter().filter(|tried| matches!(tried, Tried::Passed(..))).count();
+    let _ = writeln!(output, "{passed} of {} would enter rotation", counted(hooks.len(), "hook"));
+    if candidate.snapshot.claimed().next().is_some() {
+        let _ = writeln!(output, "no initializer is dialled: their processes attach to serve; see `gatepost status`");
+    }
+    Ok((output, passed == hooks.len()))
+}
+
+/// Description of the probe of a hook that was posted nothing.
+fn asked(hook: &Hook) -> &'static str {
+    match &hook.protocol {
+        Protocol::Grpc => "answered",
+        Protocol::Http { .. } => "connected, and sent nothing: it does not declare sideEffects: None or NoneOnDryRun",
+    }
+}
+
+/// Advice about a step that failed.
+fn fix(failure: &ProbeFailure, hook: &Hook) -> String {
+    let name = hook.endpoint.tls.as_ref().map_or("", |tls| &tls.server_name);
+    match failure.step {
+        Step::Resolve if is_service(hook) => "write the Service's cluster IP and this name into the hosts file of this \
+             machine, or let it ask the cluster's DNS; keep the name, since the hook's certificate has it"
+            .into(),
+        Step::Resolve => "correct the host in clientConfig, or have its name resolved on this machine".into(),
+        Step::Connect => {
+            "see that the hook is running and listens there, and that this machine may reach it (firewall, NetworkPolicy)"
+                .into()
         }
-    })
-}
-
-fn summary(files: usize, snapshot: &Snapshot) -> String {
-    let mut report = format!("no problem in {}\n", counted(files, "file"));
-    let counts = [(snapshot.hooks.len(), "hook"), (snapshot.initializer_count(), "initializer")];
-    let counts = counts.into_iter().filter(|(number, _)| *number > 0).map(|(number, noun)| counted(number, noun));
-    let in_force = match counts.collect::<Vec<_>>() {
-        _ if snapshot.allows_every_write() => "no hooks; every write is allowed".to_owned(),
-        none if none.is_empty() => "no hooks, and no initializers; who may write their own list is checked".to_owned(),
-        counts => counts.join(", "),
-    };
-    let _ = writeln!(report, "in force would be: {in_force}");
-    for hook in &snapshot.hooks {
-        let _ = writeln!(report, "  {}", line(hook));
-    }
-    for entry in snapshot.initializers() {
-        for one in &entry.initializers {
-            let _ = writeln!(report, "  {}", initializer(entry, one));
-        }
-    }
-    for note in snapshot.notes().iter().chain(&snapshot.called_again()) {
-        let _ = writeln!(report, "{note}");
-    }
-    report
-}
-
-fn policy(policy: FailurePolicy) -> &'static str {
-    match policy {
-        FailurePolicy::Fail => "Fail",
-        FailurePolicy::Ignore => "Ignore",
-        FailurePolicy::Retry => "Retry",
+        Step::Tls => format!(
+            "see that caBundle or caFile holds the authority that signed the hook's certificate, and that this \
+             certificate has the name {name}; `openssl s_client -connect HOST:PORT -servername {name}` shows it"
+        ),
+        Step::Handshake => match hook.endpoint.transport {
+            Transport::Grpc => "see that a gRPC server listens there: a webhook's URL begins with https://".into(),
+            Transport::Http => "see that a webhook listens there: a gRPC hook's URL begins with grpcs://".into(),
+        },
+        Step::Health => "see what the hook's log says of its health service (grpc.health.v1)".into(),
+        Step::Review => "see what the hook's log says of the dry-run review gatepost-probe".into(),
     }
 }
 
-fn initializer(entry: &ResourceInitializers, one: &Initializer) -> String {
-    let actor = match (&one.built_in, &one.attach) {
-        (Some(_), _) => "built in",
-        (None, Some(_)) => "by a process that attaches",
-        (None, None) => "by who updates the stored object",
-    };
-    let timeout = humantime::format_duration(one.timeout);
-    format!("{} of {}: {actor}, {}, {timeout}", one.name, entry.noun(), policy(one.failure_policy))
-}
-
-fn line(hook: &Hook) -> String {
-    let hook_type = match hook.hook_type {
-        HookType::Validating => "validating",
-        HookType::Mutating => "mutating",
-    };
-    let policy = policy(hook.failure_policy);
-    let dry_run = match hook.side_effects {
-        SideEffects::None | SideEffects::NoneOnDryRun => "",
-        SideEffects::Undeclared | SideEffects::Some | SideEffects::Unknown => ", not for dry runs",
-    };
-    let timeout = humantime::format_duration(hook.timeout);
-    let rules = counted(hook.rules.len(), "rule");
-    format!("{} at {}: {hook_type}, {policy}, {timeout}, {rules}{dry_run}", hook.name, hook.endpoint)
+fn is_service(hook: &Hook) -> bool {
+    matches!(&hook.endpoint.address, Address::Tcp { host, .. } if host.ends_with(".svc") || host.contains(".svc."))
 }

@@ -1,8 +1,6 @@
 //! `crd`: definitions that a cluster needs to store our configuration.
 
-use std::io::{self, Write as _};
-
-use super::{CommandExit, complain, yaml::yaml};
+use super::command::{CommandExit, complain, print_whole, yaml};
 use crate::schema::definitions;
 
 const EXAMPLES: &str = "\
@@ -26,9 +24,7 @@ pub struct Crd {}
 impl Crd {
     /// Prints them.
     pub fn run(self) -> CommandExit {
-        let written =
-            text().and_then(|text| io::stdout().write_all(text.as_bytes()).map_err(|error| format!("stdout: {error}")));
-        match written {
+        match text().and_then(print_whole) {
             Ok(()) => CommandExit::Good,
             Err(error) => complain(&error),
         }
@@ -46,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_printed_is_read_back_as_the_definitions() {
+    fn printed_definitions_are_read_back_unchanged() {
         let printed: Vec<serde_json::Value> = serde_saphyr::from_multiple(&text().unwrap()).unwrap();
         assert_eq!(printed, definitions());
     }

@@ -2,37 +2,43 @@
 //!
 //! It asserts its own story: any other course ends it with a failure, so that it is a test as well.
 
-mod cast;
-mod certificates;
-mod crowd;
-mod digest;
-mod hook;
+mod hooks;
 mod initializers;
-mod policies;
-mod records;
-mod reviews;
-mod screen;
 mod stage;
-mod wait;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use cast::{AUDIT_ALL, FIRST, NO_BALANCER, NO_LATEST, NO_PRIVILEGED, OWNER_LABEL, SECOND, SLOW, WARN_NO_LIMITS};
-use crowd::{Crowd, median};
-use reviews::Reviews;
-use screen::{Screen, grouped, millis};
-use stage::Stage;
-use tokio::runtime::Builder;
-use wait::until;
+use bytes::Bytes;
 
-use super::{CommandExit, complain};
+use self::{
+    hooks::{
+        AUDIT_ALL, DOMAIN, FIRST, Hook, Hooks, NO_BALANCER, NO_LATEST, NO_PRIVILEGED, OWNER_LABEL, SECOND, SLOW,
+        WARN_NO_LIMITS, Way,
+    },
+    stage::{
+        BAD, Crowd, Folder, GOOD, HookCall, MAX_WAIT, READ_INTERVAL, Record, Records, Stage, ensure, field, fields,
+        grouped, heading, line, median, millis, object_bytes, status, until, verdict,
+    },
+};
+use super::command::{CommandExit, complain, counted};
+use crate::{
+    hooks::Method,
+    live::{LiveHook, Rotation},
+    model::verdict::REVISION,
+    wire::{
+        pb::k8s::io::api::admission::v1::{AdmissionRequest, AdmissionResponse, AdmissionReview},
+        review_json::from_file,
+    },
+};
 
 /// Prefix of annotations of hooks that failed open.
 const FAILED_OPEN: &str = "failed-open.";
 /// Prefix of annotations of hooks that are still being probed.
 const PROBING: &str = "probing.";
 /// Answers of the crowd that show that nothing was disturbed.
-const ENOUGH: usize = 200;
+const CROWD_ANSWERS: usize = 200;
+/// Size of the big ConfigMap in bytes.
+const BIG_OBJECT_BYTES: usize = 500 << 10;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -69,212 +75,397 @@ pub struct Demo {
 impl Demo {
     /// Plays it.
     pub fn run(&self) -> CommandExit {
-        let performed = if self.initializers { initializers::perform(self.stay) } else { perform() };
-        match performed {
+        match if self.initializers { initializers::perform(self.stay) } else { perform() } {
             Ok(()) => CommandExit::Good,
             Err(what) => complain(&format!("the demo did not go as it should: {what}")),
         }
     }
 }
 
+macro_rules! example {
+    ($name:literal) => {
+        from_file($name, &Bytes::from_static(include_bytes!(concat!("../../examples/reviews/", $name))))
+            .map_err(|error| format!(concat!("examples/reviews/", $name, ": {}"), error))?
+    };
+}
+
 fn perform() -> Result<(), String> {
     let began = Instant::now();
-    let runtime =
-        Builder::new_current_thread().enable_all().build().map_err(|error| format!("cannot start: {error}"))?;
-    let mut stage = runtime.block_on(async { Stage::set(Screen::new()) })?;
-    let played = runtime.block_on(play(&mut stage, began));
-    // Every connection of ours ends with the runtime; a sidecar that drains waits for its callers.
-    drop(runtime);
-    let drained = stage.sidecar.stop();
-    played?;
-    ensure(drained.complete(), || "the sidecar did not drain".to_owned())
-}
-
-/// # Errors
-/// The text of `otherwise`, unless it holds.
-fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
-    if holds { Ok(()) } else { Err(otherwise()) }
-}
-
-async fn play(stage: &mut Stage, began: Instant) -> Result<(), String> {
-    let reviews = Reviews::read()?;
-    // Connections are made by being used; what is measured below is warm.
-    for review in [&reviews.pod, &reviews.deployment, &reviews.service] {
-        stage.ask(review).await?;
-    }
-    ask(stage, &reviews).await?;
-    swap(stage, &reviews).await?;
-    kill(stage, &reviews).await?;
-    spoil(stage, &reviews).await?;
-    sum_up(stage, began).await
-}
-
-/// One review at a time.
-async fn ask(stage: &mut Stage, reviews: &Reviews) -> Result<(), String> {
-    stage.screen.heading("Reviews, one at a time");
-    for (review, allowed) in [
-        (&reviews.pod, true),
-        (&reviews.pod_latest, false),
-        (&reviews.pod_privileged, false),
-        (&reviews.pod_delete, true),
-        (&reviews.deployment, false),
-        (&reviews.custom, true),
-        (&reviews.big_config_map, true),
-    ] {
-        let reviewed = stage.show(review).await?;
-        ensure(reviewed.response.allowed() == allowed, || format!("the wrong verdict: {}", reviewed.message()))?;
-    }
-    let reviewed = stage.show(&reviews.service).await?;
-    let open = reviewed.response.allowed() && reviewed.annotated(FAILED_OPEN, &SLOW);
-    ensure(open, || format!("the slow hook should have been ignored: {}", reviewed.message()))
-}
-
-/// One hook goes and another comes, while a crowd asks.
-async fn swap(stage: &mut Stage, reviews: &Reviews) -> Result<(), String> {
-    stage.screen.heading("The configuration is swapped while two callers ask about Pods");
-    stage.screen.line("");
-    let crowd = Crowd::start(&stage.sidecar_at, &reviews.pod)?;
-    crowd.answers(ENOUGH / 4).await?;
-    let first = stage.generation();
-
-    stage.cast.write(&stage.cast.document(&SECOND))?;
-    let why = stage.probed(&NO_BALANCER).await?;
-    ensure(stage.live(&SLOW).is_none(), || "the removed hook is still in force".to_owned())?;
-    // Taken in is one generation, each change of a hook's state is another.
-    let second = stage.generation();
-    stage.screen.field("written", &format!("hooks.yaml without {}, with {}", SLOW.name, NO_BALANCER.name));
-    let swapped = format!("generation {first} -> {second}: {} is gone, {} is Probing", SLOW.name, NO_BALANCER.name);
-    stage.screen.field("swapped", &swapped);
-    // The path of a socket in a temporary folder is of no use to a reader.
-    let why = why.replace(&stage.cast.folder().display().to_string(), "");
-    stage.screen.field("waits", &format!("{} does not run yet: {}", NO_BALANCER.name, why.replace(" /", " ")));
-    let reviewed = stage.show(&reviews.service).await?;
-    let passed_over = reviewed.response.allowed() && reviewed.annotated(PROBING, &NO_BALANCER);
-    ensure(passed_over, || format!("a hook that is being probed had a say: {}", reviewed.message()))?;
-
-    stage.cast.enter(&NO_BALANCER)?;
-    stage.active(&NO_BALANCER).await?;
-    let third = stage.generation();
-    let active = format!("generation {second} -> {third}: {} is Active", NO_BALANCER.name);
-    stage.screen.line("");
-    stage.screen.field("started", &format!("{} runs, and has passed its probe", NO_BALANCER.name));
-    stage.screen.field("swapped", &active);
-    let reviewed = stage.show(&reviews.service).await?;
-    ensure(reviewed.code() == 403, || "the new hook should have said no".to_owned())?;
-
-    crowd.answers(ENOUGH / 4).await?;
-    let took = crowd.end().await?;
-    stage.crowded(&reviews.pod, took.len());
-    stage.records.all(stage.sent).await?;
-    let decided = |generation: u64| stage.records.by_generation.get(&generation).copied().unwrap_or_default();
-    ensure([first, third].iter().all(|&n| decided(n) > 0), || "a generation decided nothing".to_owned())?;
-    stage.screen.line("");
-    let crowd = format!("{} reviews meanwhile, each decided under one generation", grouped(took.len() as u64));
-    stage.screen.field("crowd", &format!("{crowd}; none was disturbed, p50 {}", millis(median(&took))));
-    stage.took.extend(took);
-    Ok(())
-}
-
-/// Two hooks die and come back, while a crowd asks about something else.
-async fn kill(stage: &mut Stage, reviews: &Reviews) -> Result<(), String> {
-    stage.screen.heading("Two hooks are killed while two callers ask about ConfigMaps");
-    let crowd = Crowd::start(&stage.sidecar_at, &reviews.config_map)?;
-    crowd.answers(ENOUGH).await?;
-    let before = crowd.end().await?;
-    let crowd = Crowd::start(&stage.sidecar_at, &reviews.config_map)?;
-    crowd.answers(ENOUGH / 4).await?;
-
-    stage.cast.kill(&WARN_NO_LIMITS);
-    stage.screen.line("");
-    stage.screen.field("killed", &format!("{} (failurePolicy {})", WARN_NO_LIMITS.name, WARN_NO_LIMITS.failure_policy));
-    let reviewed = stage.show(&reviews.pod).await?;
-    let open = reviewed.response.allowed() && reviewed.annotated(FAILED_OPEN, &WARN_NO_LIMITS);
-    ensure(open, || format!("the dead hook should have been ignored: {}", reviewed.message()))?;
-
-    stage.cast.kill(&NO_PRIVILEGED);
-    stage.screen.line("");
-    stage.screen.field("killed", &format!("{} (failurePolicy {})", NO_PRIVILEGED.name, NO_PRIVILEGED.failure_policy));
-    let reviewed = stage.show(&reviews.pod).await?;
-    let closed = reviewed.code() == 500 && reviewed.message().contains("failed calling webhook");
-    ensure(closed, || "the dead hook should have rejected the Pod".to_owned())?;
-
-    crowd.answers(ENOUGH).await?;
-    let during = crowd.end().await?;
-    stage.screen.line("");
-    let (was, is) = (millis(median(&before)), millis(median(&during)));
-    let crowd = format!("{} reviews that do not concern the dead", grouped((before.len() + during.len()) as u64));
-    stage.screen.field("crowd", &format!("{crowd}: all allowed, p50 {was} before, {is} meanwhile"));
-    stage.crowded(&reviews.config_map, before.len() + during.len());
-    stage.took.extend(before.into_iter().chain(during));
-
-    stage.cast.enter(&WARN_NO_LIMITS)?;
-    stage.cast.enter(&NO_PRIVILEGED)?;
-    let back = Instant::now();
-    loop {
-        let (reviewed, _) = stage.ask(&reviews.pod).await?;
-        if [NO_LATEST, NO_PRIVILEGED, WARN_NO_LIMITS, AUDIT_ALL].iter().all(|part| reviewed.outcome(part) == "allowed")
-        {
-            break;
+    let folder = Folder::new()?;
+    let mut hooks = Hooks::start_first(&folder)?;
+    stage::perform(&folder, async |stage| {
+        let records = Records::open(&folder)?;
+        let hooks = &mut hooks;
+        let mut story = Story { stage, hooks, records, took: Vec::new(), rejected: 0, object_bytes: 0 };
+        story.introduce();
+        let (pod, service) = (example!("pod-create.json"), example!("service-create.json"));
+        let (pod_latest, config_map) = (example!("pod-create-latest.json"), example!("configmap-create.json"));
+        // Connections are made by being used; what is measured below is warm.
+        for review in [&pod, &example!("deployment-update.json"), &service] {
+            story.ask(review).await?;
         }
-        ensure(back.elapsed() < wait::LONG, || "the hooks did not recover".to_owned())?;
-    }
-    stage.screen.field("back", "both run again, and were asked again at once; without any command");
-    Ok(())
+        story.review(&pod, &pod_latest, &config_map, &service).await?;
+        story.swap(&pod, &service).await?;
+        story.kill(&pod, &config_map).await?;
+        story.spoil(&pod_latest).await?;
+        story.sum_up(began).await
+    })
 }
 
-/// An invalid configuration changes nothing but what is reported.
-async fn spoil(stage: &mut Stage, reviews: &Reviews) -> Result<(), String> {
-    stage.screen.heading("An invalid configuration is written");
-    stage.screen.line("");
-    let in_force = stage.generation();
-    let good = stage.cast.document(&SECOND);
-    let spoilt = good.replacen("failurePolicy", "failurPolicy", 1).replacen("timeout: 5s", "timeout: 5", 1).replacen(
-        OWNER_LABEL.name,
-        "Owner_Label",
-        1,
-    );
-    stage.cast.write(&spoilt)?;
-    let current = &stage.sidecar.current;
-    until("the rejection", || Ok(current.rejected().is_some())).await?;
-    let problems = current.rejected().map(|rejection| rejection.problems.clone()).unwrap_or_default();
-    for problem in &problems {
-        stage.screen.field("problem", &problem.to_string());
+/// The same ConfigMap with much more data.
+fn big(config_map: &AdmissionReview) -> AdmissionReview {
+    let mut review = config_map.clone();
+    let head =
+        r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"postcodes","namespace":"shop"},"data":{"all":""#;
+    let tail = r#""}}"#;
+    let numbers = (10_000..).flat_map(|number: u32| format!("{number} ").into_bytes()).map(char::from);
+    let object = head.chars().chain(numbers.take(BIG_OBJECT_BYTES - head.len() - tail.len())).chain(tail.chars());
+    if let Some(request) = &mut review.request {
+        request.name = Some("postcodes".to_owned());
+        request.object.get_or_insert_default().raw = Some(object.collect::<String>().into());
     }
-    ensure(problems.len() == 3, || format!("{} problems were found instead of 3", problems.len()))?;
-    ensure(stage.generation() == in_force, || "an invalid configuration was put in force".to_owned())?;
-    stage.screen.field("in force", &format!("generation {in_force} as before; what it forbids stays forbidden:"));
-    let reviewed = stage.show(&reviews.pod_latest).await?;
-    ensure(reviewed.code() == 403 && reviewed.record.generation == in_force, || {
-        "the last good one is not in force".to_owned()
-    })?;
-
-    stage.cast.write(&good)?;
-    let current = &stage.sidecar.current;
-    until("the end of the rejection", || Ok(current.rejected().is_none())).await?;
-    stage.screen.line("");
-    stage.screen.field("mended", "the good one is back; nothing had to be swapped");
-    ensure(stage.generation() == in_force, || "the same configuration was swapped in again".to_owned())
+    review
 }
 
-async fn sum_up(stage: &mut Stage, began: Instant) -> Result<(), String> {
-    stage.records.all(stage.sent).await?;
-    let (screen, records) = (&stage.screen, &stage.records);
-    ensure(records.reviews == stage.sent, || {
-        format!("{} reviews were sent and {} are in the audit log", stage.sent, records.reviews)
-    })?;
-    stage.took.sort_unstable();
-    let number = |number: usize| grouped(number as u64);
-    let copied = stage.sidecar.metrics.copied_bytes();
-    screen.heading("Summary");
-    screen.line("");
-    let allowed = number(stage.sent - stage.rejected);
-    screen.field("reviews", &format!("{}: {allowed} allowed, {} rejected", number(stage.sent), number(stage.rejected)));
-    screen.field("hooks", &format!("asked {} times; {} in force", number(records.asked), FIRST.len()));
-    screen.field("p50", &format!("{} as the caller sees it", millis(median(&stage.took))));
-    let bytes = grouped(stage.object_bytes);
-    screen.field("copied", &format!("{} of {bytes} object bytes in user space, by the sidecar", grouped(copied)));
-    let swaps = stage.generation() - 1;
-    screen.field("swaps", &format!("{swaps} while serving, and one invalid configuration that changed nothing"));
-    screen.field("took", &format!("{:.1} s; everything went as described", began.elapsed().as_secs_f64()));
-    Ok(())
+/// `CREATE pods shop/basket-debug`
+fn title(request: &AdmissionRequest) -> String {
+    let resource = request.resource.clone().unwrap_or_default();
+    let dot = if resource.group().is_empty() { "" } else { "." };
+    let object = match (request.namespace(), request.name()) {
+        ("", name) => name.to_owned(),
+        (namespace, "") => format!("in {namespace}"),
+        (namespace, name) => format!("{namespace}/{name}"),
+    };
+    format!("{} {}{dot}{} {object}", request.operation(), resource.resource(), resource.group())
+}
+
+fn short(name: &str) -> &str {
+    name.strip_suffix(DOMAIN).unwrap_or(name)
+}
+
+/// A response, and its audit record.
+struct Reviewed {
+    response: AdmissionResponse,
+    record: Record,
+}
+
+impl Reviewed {
+    fn code(&self) -> i32 {
+        status(&self.response).0
+    }
+
+    fn message(&self) -> &str {
+        status(&self.response).1
+    }
+
+    /// Is the review allowed, with that hook named by an annotation with this prefix?
+    fn is_allowed_without(&self, hook: &Hook, prefix: &str) -> bool {
+        let mut annotations = self.response.audit_annotations.iter();
+        self.response.allowed() && annotations.any(|(key, name)| key.starts_with(prefix) && short(name) == hook.name)
+    }
+
+    fn has_allowed(&self, hook: &Hook) -> bool {
+        self.record.hooks.iter().any(|call| short(&call.hook) == hook.name && call.outcome == "allowed")
+    }
+}
+
+struct Story<'a, 'f> {
+    stage: &'a Stage,
+    hooks: &'a mut Hooks<'f>,
+    records: Records,
+    /// Durations of the reviews as their callers saw them.
+    took: Vec<Duration>,
+    rejected: usize,
+    object_bytes: usize,
+}
+
+impl Story<'_, '_> {
+    fn introduce(&self) {
+        heading("A sidecar and six hooks (their names end with .example.com), in this process");
+        line("");
+        let addresses = &self.stage.sidecar.addresses;
+        field("sidecar", format!("gRPC on {}, admin pages on {}", addresses.tcp, addresses.admin));
+        field("config", self.hooks.folder.config().display().to_string());
+        field("", format!("read every {READ_INTERVAL:?} here, so that nobody waits; every second by serve"));
+        let lines = FIRST.map(|Hook { name, way, failure_policy, timeout, rule: [operations, _, resources] }| {
+            let way = match way {
+                Way::MutualTls => "mutual TLS",
+                Way::Plaintext => "plaintext",
+                Way::UnixSocket => "unix socket",
+            };
+            let rule = format!("{operations} of {resources}").replace('"', "");
+            format!("{name:<18}{way:<13}{failure_policy:<8}{timeout:<6}{rule}")
+        });
+        fields("hooks", lines);
+    }
+
+    /// Asks, without showing it.
+    async fn ask(&mut self, review: &AdmissionReview) -> Result<(Reviewed, Duration), String> {
+        self.object_bytes += review.request.as_ref().map_or(0, object_bytes);
+        let (response, took) = self.stage.ask(Method::Review, review).await?;
+        self.rejected += usize::from(!response.allowed());
+        let record = self.records.of(response.uid()).await?;
+        Ok((Reviewed { response, record }, took))
+    }
+
+    /// Asks, and shows everything about it.
+    async fn show(&mut self, review: &AdmissionReview) -> Result<Reviewed, String> {
+        let metrics = &self.stage.sidecar.metrics;
+        let before = metrics.copied_bytes();
+        let (reviewed, took) = self.ask(review).await?;
+        let copied = (metrics.copied_bytes() - before) as usize;
+        self.took.push(took);
+        let Some(request) = &review.request else { return Ok(reviewed) };
+        let (bytes, Reviewed { response, record }) = (object_bytes(request), &reviewed);
+        let (colour, word) = match (response.allowed(), reviewed.code()) {
+            (true, _) => (GOOD, "ALLOWED"),
+            (false, 403) => (BAD, "DENIED"),
+            (false, _) => (BAD, "REJECTED"),
+        };
+        verdict(&title(request), bytes, colour, word);
+        if !response.allowed() {
+            field("message", format!("{} {}", reviewed.code(), reviewed.message()));
+        }
+        for warning in &response.warnings {
+            field("warning", warning);
+        }
+        // The revision that decided stands in each, and says nothing that the story does not.
+        for (key, value) in response.audit_annotations.iter().filter(|(key, _)| *key != REVISION) {
+            field("noted", format!("{key}: {value}").replace(DOMAIN, ""));
+        }
+        fields("asked", record.hooks.iter().map(outcome));
+        if record.hooks.is_empty() {
+            field("asked", "nobody: no rule matches");
+        }
+        field("time", time(record, took));
+        let (copies, hooks) = (grouped(copied), counted(record.hooks.len(), "hook"));
+        field("bytes", format!("{copies} of {} object bytes copied in user space, for {hooks}", grouped(bytes)));
+        ensure(copied <= bytes / 10 + 1024, || format!("{copied} of {bytes} object bytes were copied"))?;
+        Ok(reviewed)
+    }
+
+    fn generation(&self) -> u64 {
+        self.stage.sidecar.current.load().number
+    }
+
+    /// The hook's state; `None` if it is not in force.
+    fn live(&self, hook: &Hook) -> Option<LiveHook> {
+        let generation = self.stage.sidecar.current.load();
+        generation.hooks.iter().find(|live| short(&live.hook.name) == hook.name).cloned()
+    }
+
+    /// Counts the reviews of a crowd.
+    fn crowded(&mut self, review: &AdmissionReview, took: Vec<Duration>) {
+        self.stage.sent.update(|sent| sent + took.len());
+        self.object_bytes += review.request.as_ref().map_or(0, object_bytes) * took.len();
+        self.took.extend(took);
+    }
+
+    /// One review at a time.
+    async fn review(
+        &mut self,
+        pod: &AdmissionReview,
+        pod_latest: &AdmissionReview,
+        config_map: &AdmissionReview,
+        service: &AdmissionReview,
+    ) -> Result<(), String> {
+        heading("Reviews, one at a time");
+        for (review, allowed) in [
+            (pod, true),
+            (pod_latest, false),
+            (&example!("pod-create-privileged.json"), false),
+            (&example!("pod-delete.json"), true),
+            (&example!("deployment-update.json"), false),
+            (&example!("crd-object.yaml"), true),
+            (&big(config_map), true),
+        ] {
+            let reviewed = self.show(review).await?;
+            ensure(reviewed.response.allowed() == allowed, || format!("the wrong verdict: {}", reviewed.message()))?;
+        }
+        let reviewed = self.show(service).await?;
+        let ignored = reviewed.is_allowed_without(&SLOW, FAILED_OPEN);
+        ensure(ignored, || format!("the slow hook should have been ignored: {}", reviewed.message()))
+    }
+
+    /// One hook goes and another comes, while a crowd asks.
+    async fn swap(&mut self, pod: &AdmissionReview, service: &AdmissionReview) -> Result<(), String> {
+        heading("The configuration is swapped while two callers ask about Pods");
+        line("");
+        let crowd = Crowd::start(&self.stage.endpoint, pod)?;
+        crowd.answers(CROWD_ANSWERS / 4).await?;
+        let first = self.generation();
+        let name = NO_BALANCER.name;
+
+        self.hooks.write(&self.hooks.document(&SECOND))?;
+        let why = until("a failed probe", || {
+            Ok(self.live(&NO_BALANCER).and_then(|live| match live.rotation {
+                Rotation::Probing { last_failure, .. } => Some(last_failure?.to_string()),
+                _ => None,
+            }))
+        })
+        .await?;
+        ensure(self.live(&SLOW).is_none(), || "the removed hook is still in force".to_owned())?;
+        // Taken in is one generation, each change of a hook's state is another.
+        let second = self.generation();
+        field("written", format!("hooks.yaml without {}, with {name}", SLOW.name));
+        field("swapped", format!("generation {first} -> {second}: {} is gone, {name} is Probing", SLOW.name));
+        // The path of a socket in a temporary folder is of no use to a reader.
+        let why = why.replace(&self.hooks.folder.0.display().to_string(), "").replace(" /", " ");
+        field("waits", format!("{name} does not run yet: {why}"));
+        let reviewed = self.show(service).await?;
+        let passed_over = reviewed.is_allowed_without(&NO_BALANCER, PROBING);
+        ensure(passed_over, || format!("a hook that is being probed had a say: {}", reviewed.message()))?;
+
+        self.hooks.start(&NO_BALANCER)?;
+        let is_active = || matches!(self.live(&NO_BALANCER)?.rotation, Rotation::Active { .. }).then_some(());
+        until("the new hook's rotation", || Ok(is_active())).await?;
+        let third = self.generation();
+        line("");
+        field("started", format!("{name} runs, and has passed its probe"));
+        field("swapped", format!("generation {second} -> {third}: {name} is Active"));
+        let reviewed = self.show(service).await?;
+        ensure(reviewed.code() == 403, || "the new hook should have said no".to_owned())?;
+
+        crowd.answers(CROWD_ANSWERS / 4).await?;
+        let took = crowd.end().await?;
+        let (count, p50) = (grouped(took.len()), median(&took));
+        self.crowded(pod, took);
+        self.records.all(self.stage.sent.get()).await?;
+        let decided = [first, third].iter().all(|number| self.records.by_generation.contains_key(number));
+        ensure(decided, || "a generation decided nothing".to_owned())?;
+        line("");
+        let each = "each decided under one generation; none was disturbed";
+        field("crowd", format!("{count} reviews meanwhile, {each}, p50 {p50}"));
+        Ok(())
+    }
+
+    /// Two hooks die and come back, while a crowd asks about something else.
+    async fn kill(&mut self, pod: &AdmissionReview, config_map: &AdmissionReview) -> Result<(), String> {
+        heading("Two hooks are killed while two callers ask about ConfigMaps");
+        let crowd = Crowd::start(&self.stage.endpoint, config_map)?;
+        crowd.answers(CROWD_ANSWERS).await?;
+        let mut took = crowd.end().await?;
+        let crowd = Crowd::start(&self.stage.endpoint, config_map)?;
+        crowd.answers(CROWD_ANSWERS / 4).await?;
+
+        let reviewed = self.kill_one(&WARN_NO_LIMITS, pod).await?;
+        let ignored = reviewed.is_allowed_without(&WARN_NO_LIMITS, FAILED_OPEN);
+        ensure(ignored, || format!("the dead hook should have been ignored: {}", reviewed.message()))?;
+
+        let reviewed = self.kill_one(&NO_PRIVILEGED, pod).await?;
+        let rejected = reviewed.code() == 500 && reviewed.message().contains("failed calling webhook");
+        ensure(rejected, || "the dead hook should have rejected the Pod".to_owned())?;
+
+        crowd.answers(CROWD_ANSWERS).await?;
+        let during = crowd.end().await?;
+        line("");
+        let (was, is) = (median(&took), median(&during));
+        took.extend(during);
+        let count = grouped(took.len());
+        let reviews = format!("{count} reviews that do not concern the dead");
+        field("crowd", format!("{reviews}: all allowed, p50 {was} before, {is} meanwhile"));
+        self.crowded(config_map, took);
+
+        self.hooks.start(&WARN_NO_LIMITS)?;
+        self.hooks.start(&NO_PRIVILEGED)?;
+        let back = Instant::now();
+        loop {
+            let (reviewed, _) = self.ask(pod).await?;
+            if [NO_LATEST, NO_PRIVILEGED, WARN_NO_LIMITS, AUDIT_ALL].iter().all(|hook| reviewed.has_allowed(hook)) {
+                break;
+            }
+            ensure(back.elapsed() < MAX_WAIT, || "the hooks did not recover".to_owned())?;
+        }
+        field("back", "both run again, and were asked again at once; without any command");
+        Ok(())
+    }
+
+    async fn kill_one(&mut self, hook: &Hook, pod: &AdmissionReview) -> Result<Reviewed, String> {
+        self.hooks.kill(hook);
+        line("");
+        field("killed", format!("{} (failurePolicy {})", hook.name, hook.failure_policy));
+        self.show(pod).await
+    }
+
+    /// An invalid configuration changes nothing but what is reported.
+    async fn spoil(&mut self, pod_latest: &AdmissionReview) -> Result<(), String> {
+        heading("An invalid configuration is written");
+        line("");
+        let in_force = self.generation();
+        let good = self.hooks.document(&SECOND);
+        let spoilt = good.replacen("failurePolicy", "failurPolicy", 1).replacen("timeout: 5s", "timeout: 5", 1);
+        self.hooks.write(&spoilt.replacen(OWNER_LABEL.name, "Owner_Label", 1))?;
+        let current = &self.stage.sidecar.current;
+        let rejection = until("the rejection", || Ok(current.rejected())).await?;
+        for problem in &rejection.problems {
+            field("problem", problem.to_string());
+        }
+        let problems = rejection.problems.len();
+        ensure(problems == 3, || format!("{problems} problems were found instead of 3"))?;
+        ensure(self.generation() == in_force, || "an invalid configuration was put in force".to_owned())?;
+        field("in force", format!("generation {in_force} as before; what it forbids stays forbidden:"));
+        let reviewed = self.show(pod_latest).await?;
+        let is_old = reviewed.code() == 403 && reviewed.record.generation == in_force;
+        ensure(is_old, || "the last good one is not in force".to_owned())?;
+
+        self.hooks.write(&good)?;
+        until("the end of the rejection", || Ok(current.rejected().is_none().then_some(()))).await?;
+        line("");
+        field("mended", "the good one is back; nothing had to be swapped");
+        ensure(self.generation() == in_force, || "the same configuration was swapped in again".to_owned())
+    }
+
+    async fn sum_up(&mut self, began: Instant) -> Result<(), String> {
+        let sent = self.stage.sent.get();
+        self.records.all(sent).await?;
+        let recorded = self.records.reviews;
+        ensure(recorded == sent, || format!("{sent} reviews were sent and {recorded} are in the audit log"))?;
+        self.took.sort_unstable();
+        let copied = self.stage.sidecar.metrics.copied_bytes() as usize;
+        heading("Summary");
+        line("");
+        let (allowed, rejected) = (grouped(sent - self.rejected), grouped(self.rejected));
+        field("reviews", format!("{}: {allowed} allowed, {rejected} rejected", grouped(sent)));
+        field("hooks", format!("asked {} times; {} in force", grouped(self.records.calls), FIRST.len()));
+        field("p50", format!("{} as the caller sees it", median(&self.took)));
+        let (copied, bytes) = (grouped(copied), grouped(self.object_bytes));
+        field("copied", format!("{copied} of {bytes} object bytes in user space, by the sidecar"));
+        let swaps = self.generation() - 1;
+        field("swaps", format!("{swaps} while serving, and one invalid configuration that changed nothing"));
+        field("took", format!("{:.1} s; everything went as described", began.elapsed().as_secs_f64()));
+        Ok(())
+    }
+}
+
+/// How a hook's call ended, and after what time.
+fn outcome(call: &HookCall) -> String {
+    let failure = match call.failure.as_deref() {
+        Some("timeout") => "no answer in time",
+        Some("connect") => "cannot connect",
+        Some("connection") => "connection lost",
+        Some("grpc_status") => "gRPC error",
+        other => other.unwrap_or_default(),
+    };
+    let how = match &*call.outcome {
+        "allowed" => "yes".to_owned(),
+        "denied" => "NO".to_owned(),
+        "failed_open" => format!("{failure}: ignored"),
+        "failed_closed" => failure.to_owned(),
+        other => other.to_owned(),
+    };
+    format!("{:<18}{:>8}  {how}", short(&call.hook), millis(Duration::from_micros(call.took_us)))
+}
+
+/// Breakdown of the time.
+fn time(record: &Record, took: Duration) -> String {
+    let decided = Duration::from_micros(record.took_us);
+    let ended = record.hooks.iter().filter(|call| call.outcome != "cancelled");
+    let hook = Duration::from_micros(ended.map(|call| call.took_us).max().unwrap_or_default());
+    format!(
+        "{} = {} slowest hook + {} deciding + {} to and from the caller",
+        millis(took),
+        millis(hook),
+        millis(decided.saturating_sub(hook)),
+        millis(took.saturating_sub(decided)),
+    )
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::builder::NonEmptyStringValueParser;
 
 use super::{
-    CommandExit, duration, misused,
+    command::{CommandExit, duration, misused},
     replicas::{self, ReplicaArgs},
 };
 use crate::replicas::wait;
@@ -49,7 +49,7 @@ pub struct Drain {
 }
 
 impl Drain {
-    /// Asks until it is so, and prints the result.
+    /// Asks until it is gone, and prints the result.
     pub fn run(self) -> CommandExit {
         if let Some(why) = self.replicas.misuse() {
             return misused("drain", &why);

@@ -7,11 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{CommandExit, complain, duration};
+use super::command::{CommandExit, complain, duration};
 use crate::{model::hook::EndpointTls, tls};
 
 /// The whole answer of `/readyz` is a few lines; whatever sends more is no sidecar.
-const LONGEST_ANSWER: u64 = 16 << 10;
+const MAX_ANSWER_BYTES: u64 = 16 << 10;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -115,7 +115,7 @@ fn exchange(mut stream: impl Read + Write, admin: SocketAddr, clock: &Clock) -> 
         clock.set()?;
         match stream.read(&mut chunk) {
             Ok(0) => return understand(&heard),
-            Ok(length) if heard.len() as u64 + length as u64 <= LONGEST_ANSWER => {
+            Ok(length) if heard.len() as u64 + length as u64 <= MAX_ANSWER_BYTES => {
                 heard.extend_from_slice(&chunk[..length])
             }
             Ok(_) => return Err(nonsense()),
@@ -166,9 +166,9 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(5);
+    const TIMEOUT: Duration = Duration::from_secs(5);
 
-    /// Asks somebody who answers so.
+    /// Asks a server that answers with these bytes.
     fn answered(with: &'static [u8], timeout: Duration) -> io::Result<Answer> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -193,34 +193,34 @@ mod tests {
     }
 
     #[test]
-    fn ready_is_a_200() {
-        let answer = answered(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nok\n", PATIENCE).unwrap();
+    fn health_is_ready_by_status_200() {
+        let answer = answered(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nok\n", TIMEOUT).unwrap();
         assert_eq!(answer, Answer { ready: true, text: "ok".into() });
     }
 
     #[test]
-    fn anything_else_is_not_ready_and_says_why() {
-        let answer = answered(b"HTTP/1.1 503 Service Unavailable\r\n\r\nnot ready: shutting down", PATIENCE).unwrap();
+    fn health_prints_why_it_is_not_ready() {
+        let answer = answered(b"HTTP/1.1 503 Service Unavailable\r\n\r\nnot ready: shutting down", TIMEOUT).unwrap();
         assert_eq!(answer, Answer { ready: false, text: "not ready: shutting down".into() });
     }
 
     #[test]
-    fn a_stranger_is_recognised() {
-        let error = answered(b"220 mail.example.com ESMTP\r\n\r\n", PATIENCE).unwrap_err();
+    fn health_recognises_another_server() {
+        let error = answered(b"220 mail.example.com ESMTP\r\n\r\n", TIMEOUT).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     }
 
     #[test]
-    fn silence_ends_with_the_timeout() {
+    fn health_times_out_without_an_answer() {
         let error = answered(b"", Duration::from_millis(50)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 
     #[test]
-    fn nobody_there_is_an_error() {
+    fn health_fails_where_nobody_listens() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         drop(listener);
-        assert_eq!(ask(address, None, PATIENCE).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        assert_eq!(ask(address, None, TIMEOUT).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
     }
 }

@@ -28,8 +28,8 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 use crate::tls::ServerConfig;
 
-/// A caller that does not finish its TLS handshake by then is let go.
-const HANDSHAKE: Duration = Duration::from_secs(5);
+/// Bound on a caller's TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Listener of a hook: TCP, TCP with TLS, or a unix socket.
 #[derive(Debug)]
@@ -140,7 +140,7 @@ impl Accepted {
         match self {
             Self::Done(caller) => Some(caller),
             Self::Tls(stream, acceptor) => {
-                let shaken = timeout(HANDSHAKE, acceptor.accept(stream)).await.ok()?;
+                let shaken = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await.ok()?;
                 shaken.ok().map(|stream| CallerSocket::Tls(Box::new(stream)))
             }
         }

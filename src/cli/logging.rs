@@ -1,105 +1,27 @@
-//! The log: lines on stderr, as text or JSON. Never an object's content; the code that logs sees to that.
+//! The log of a command that runs for long: lines on stderr, which hold up nobody. Never an object's content; the code
+//! that logs sees to that.
 
-use std::{env, io, time::Duration};
+use std::time::Duration;
 
-use tracing_subscriber::{EnvFilter, filter::LevelFilter};
-
+use super::log_args::Logging;
 use crate::{
     app::threads::give_way,
     telemetry::log::{self, LogLines},
 };
 
-/// The environment's word on what is logged.
-const VARIABLE: &str = "GATEPOST_LOG";
-
-/// A package that logs each failed call of a client, every second while an apiserver is away. The callers log such a
-/// failure once.
-const QUIET: &str = "kube_client=off";
-
-/// Time that the process stays for the sake of its last log lines.
-const LAST_LINES: Duration = Duration::from_millis(200);
+/// Bound on the time that the process waits at its end for its last log lines.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Writes the last lines, where a log was started, and where stderr takes them.
 pub(super) fn close() {
-    log::close(LAST_LINES);
+    log::close(CLOSE_TIMEOUT);
 }
 
-/// Format of log lines.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum LogFormat {
-    /// For people.
-    #[default]
-    Text,
-    /// One JSON object a line.
-    Json,
-}
-
-/// Level and format of the log.
-#[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "Log")]
-pub struct Logging {
-    /// Format of log lines (on stderr)
-    #[arg(long, value_enum, default_value = "text")]
-    log_format: LogFormat,
-
-    /// Level of the log: error, warn, info, debug or trace [default: $GATEPOST_LOG, or info]
-    ///
-    /// Or a list of levels by module: "info,gatepost::hooks=debug".
-    #[arg(long, value_name = "LEVEL")]
-    log_level: Option<String>,
-}
-
-/// The filter for that level, or for those of modules. A list without a level of its own leaves all others at info.
-fn filter(level: &str) -> Result<EnvFilter, String> {
-    // A word that is no level would be taken for a module, and everything else be silent.
-    let is_level = |word: &str| !word.is_empty() && word.parse::<LevelFilter>().is_ok();
-    if let Some(word) = level.split(',').find(|one| !one.contains('=') && !is_level(one.trim())) {
-        return Err(format!("{:?} is no level", word.trim()));
-    }
-    let others = if level.split(',').all(|one| one.contains('=')) { "info," } else { "" };
-    EnvFilter::builder().parse(format!("{others}{QUIET},{level}")).map_err(|error| error.to_string())
-}
-
-impl Logging {
-    /// Starts logging.
-    ///
-    /// # Errors
-    /// A sentence about a level that is not understood.
-    pub fn start(&self) -> Result<(), String> {
-        let (from, level) = match (&self.log_level, env::var(VARIABLE)) {
-            (Some(level), _) => ("--log-level", level.clone()),
-            (None, Ok(level)) => (VARIABLE, level),
-            (None, Err(_)) => ("--log-level", "info".to_owned()),
-        };
-        let filter = filter(&level).map_err(|why| {
-            format!(
-                "{from} {level:?} is not understood: {why}; say error, warn, info, debug or trace, or a list as \
-                 \"info,gatepost::hooks=debug\""
-            )
-        })?;
-        let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| LogLines);
-        let started = match self.log_format {
-            LogFormat::Text => lines.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).try_init(),
-            LogFormat::Json => lines.json().flatten_event(true).try_init(),
-        };
-        log::start(give_way).map_err(|error| format!("cannot start logging: {error}"))?;
-        started.map_err(|error| format!("cannot start logging: {error}"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_word_that_is_no_level_does_not_silence_the_log() {
-        for wrong in ["warning", "err", "", "verbose", "info,", "debug,gatepost::hooks"] {
-            assert!(filter(wrong).is_err(), "{wrong:?}");
-        }
-        for (right, most) in [("warn", LevelFilter::WARN), ("INFO", LevelFilter::INFO), ("off", LevelFilter::OFF)] {
-            assert_eq!(filter(right).unwrap().max_level_hint(), Some(most), "{right:?}");
-        }
-        let modules = filter("gatepost::hooks=debug").unwrap().to_string();
-        assert!(modules.contains("info") && modules.contains("gatepost::hooks=debug"), "{modules}");
-    }
+/// Starts logging.
+///
+/// # Errors
+/// The level is not understood, or the operating system gives us no thread.
+pub(super) fn start(logging: &Logging) -> Result<(), String> {
+    logging.send_to(|| LogLines)?;
+    log::start(give_way).map_err(|error| format!("cannot start logging: {error}"))
 }

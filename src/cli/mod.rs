@@ -1,22 +1,21 @@
 //! Commands: one file each. They parse, call, and print; the work is done elsewhere.
 
 pub mod adopt;
-pub mod ask;
 pub mod audit;
 pub mod break_glass;
 pub mod certificates;
 pub mod check;
+pub mod command;
 pub mod crd;
 pub mod demo;
 pub mod drain;
-pub mod exec_plugin;
-pub mod hazards;
+mod examine;
 pub mod health;
 pub mod hook;
 mod hook_listener;
 pub mod import;
-pub mod logging;
-mod plural;
+mod log_args;
+mod logging;
 pub mod read_proxy;
 pub mod register;
 pub mod replicas;
@@ -24,55 +23,19 @@ pub mod review;
 pub mod runlevels;
 pub mod serve;
 mod service;
-pub mod size;
 mod source;
 pub mod status;
-pub mod yaml;
 
-use std::{process::ExitCode, time::Duration};
+use std::{ffi::OsString, process::ExitCode, time::Duration};
 
 use clap::{Parser, Subcommand};
 
+use self::command::{CommandExit, print, write_lines_by};
 use crate::{
+    app::resources::lower_file_limit,
     kube::plugin,
     telemetry::{Throttle, log},
 };
-
-/// Exit status of a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CommandExit {
-    /// Everything asked for was done.
-    Good,
-    /// It was not: the message is on stderr, or the problems on stdout.
-    Failed,
-    /// The command line is not understood, in a way that clap does not know of; as clap ends, too.
-    Misused,
-    /// Asked to stop, and reviews were still under way when time was up.
-    NotDrained,
-    /// Asked to stop twice.
-    Aborted,
-    /// The verdict that was asked for is no.
-    Denied,
-    /// Everything that was asked for is shown, and a replica has a fault.
-    Faulty,
-    /// A plugin was ended, or has failed, with this code; only the package hears of it.
-    Plugin(u8),
-}
-
-impl From<CommandExit> for ExitCode {
-    fn from(ending: CommandExit) -> Self {
-        Self::from(match ending {
-            CommandExit::Good => 0,
-            CommandExit::Failed => 1,
-            CommandExit::Misused => 2,
-            CommandExit::NotDrained => 3,
-            CommandExit::Aborted => 4,
-            CommandExit::Denied => 5,
-            CommandExit::Faulty => 6,
-            CommandExit::Plugin(code) => code,
-        })
-    }
-}
 
 const MANUAL: &str = "\
 Try it:
@@ -126,7 +89,7 @@ enum Command {
     Audit(audit::AuditCommand),
     Drain(drain::Drain),
     #[command(name = plugin::COMMAND, hide = true)]
-    ExecPlugin(exec_plugin::ExecPlugin),
+    ExecPlugin(ExecPlugin),
     Health(health::Health),
     ReadProxy(read_proxy::ReadProxy),
     Review(review::ReviewArgs),
@@ -137,16 +100,44 @@ enum Command {
     Runlevels(runlevels::Runlevels),
 }
 
+/// Run a kubeconfig's exec plugin, and end it when its time is up or it prints too much
+#[derive(Debug, clap::Args)]
+#[command(name = plugin::COMMAND, hide = true)]
+struct ExecPlugin {
+    /// Seconds it may take
+    seconds: u64,
+
+    /// The plugin
+    plugin: OsString,
+
+    /// Arguments of the plugin
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
+}
+
+impl ExecPlugin {
+    /// Ends with the plugin's own code, or one that says why it was ended.
+    fn run(self) -> CommandExit {
+        lower_file_limit();
+        match plugin::run(self.plugin, self.arguments, Duration::from_secs(self.seconds)) {
+            // The pipe is closed where the sidecar has ended meanwhile.
+            Ok(printed) => print(printed),
+            Err(broken) => CommandExit::Plugin(broken.code()),
+        }
+    }
+}
+
 /// Parses the command line and does what it says.
 pub fn main() -> ExitCode {
     std::panic::set_hook(Box::new(log_panic_location));
+    write_lines_by(log::line);
     // On Linux a process that replaces itself by this path is this very program, also where its file was replaced.
     plugin::kept_by("/proc/self/exe".into());
-    let ending = match CommandLine::parse().command {
+    let exit = match CommandLine::parse().command {
         Command::Serve(serve) => serve.run(),
         Command::Adopt(adopt) => adopt.run(),
         Command::BreakGlass(break_glass) => break_glass.run(),
-        Command::Certificates(certificates) => certificates.run(),
+        Command::Certificates(certificates) => certificates.run(logging::start),
         Command::Check(check) => check.run(),
         Command::Crd(crd) => crd.run(),
         Command::Demo(demo) => demo.run(),
@@ -164,7 +155,7 @@ pub fn main() -> ExitCode {
         Command::Runlevels(runlevels) => runlevels.run(),
     };
     logging::close();
-    ending.into()
+    exit.into()
 }
 
 /// A panic is a bug of ours, and only its place may be printed: its message may quote an object.
@@ -178,33 +169,15 @@ fn log_panic_location(panic: &std::panic::PanicHookInfo<'_>) {
     }
 }
 
-/// A duration as people write it.
-fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text).map_err(|error| format!("{error}; write a duration like 10s or 500ms"))
-}
-
-/// Prints on stderr why a command failed.
-fn complain(what: &dyn std::fmt::Display) -> CommandExit {
-    log::line(&format!("gatepost: {what}"));
-    CommandExit::Failed
-}
-
-/// The same of flags that do not go together, in a way that clap does not know of.
-fn misused(command: &str, what: &dyn std::fmt::Display) -> CommandExit {
-    complain(&format_args!("{what}; see `gatepost {command} --help`"));
-    CommandExit::Misused
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
 
     use super::*;
 
-    /// As the manual has them.
     #[test]
-    fn each_ending_has_a_number_of_its_own() {
-        let endings = [
+    fn exit_codes_are_those_of_the_manual() {
+        let exits = [
             CommandExit::Good,
             CommandExit::Failed,
             CommandExit::Misused,
@@ -213,15 +186,15 @@ mod tests {
             CommandExit::Denied,
             CommandExit::Faulty,
         ];
-        for (number, ending) in (0_u8..).zip(endings) {
+        for (number, exit) in (0_u8..).zip(exits) {
             // An `ExitCode` can be looked at in no other way.
-            assert_eq!(format!("{:?}", ExitCode::from(ending)), format!("{:?}", ExitCode::from(number)), "{ending:?}");
+            assert_eq!(format!("{:?}", ExitCode::from(exit)), format!("{:?}", ExitCode::from(number)), "{exit:?}");
             assert!(MANUAL.contains(&format!("\n  {number}  ")), "{number}");
         }
     }
 
     #[test]
-    fn the_command_line_is_well_formed_and_its_manual_complete() {
+    fn every_command_and_flag_has_a_help_text() {
         let mut command = CommandLine::command();
         command.clone().debug_assert();
         command.build();

@@ -1,6 +1,7 @@
 //! `read-proxy`: a proxy before an apiserver, which hides objects that are not initialized.
 
 use std::{
+    fmt::Display,
     io::{self, Write as _},
     net::SocketAddr,
     num::NonZeroUsize,
@@ -16,7 +17,11 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-use super::{CommandExit, complain, duration, logging::Logging, misused, source::access};
+use super::{
+    command::{CommandExit, access, complain, duration, misused},
+    log_args::Logging,
+    logging,
+};
 use crate::{
     app::{
         ProxyAdmin, Settings as Sizes, UnwaitedRuntime,
@@ -34,11 +39,13 @@ const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Ad
 /// Address of the admin pages: another one than that of `serve`, as both may run on one machine.
 const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9442);
 /// Files of ours, and those of questions and of the pools.
-const OURS: usize = 256;
+const RESERVED_FILES: usize = 256;
 /// Files of a client's connection: its own, and one to the apiserver where it becomes another protocol.
-const A_CONNECTION: usize = 2;
-/// Interval and longest time of looks at the TLS files.
-const LOOK: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
+const FILES_PER_CONNECTION: usize = 2;
+/// Interval between reads of the TLS files.
+const TLS_READ_INTERVAL: Duration = Duration::from_secs(1);
+/// Timeout of one such read.
+const TLS_READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Threads where nothing else is said. One request is the work of two connections; where these are on two threads, each
 /// frame wakes the other one.
@@ -144,13 +151,6 @@ pub struct ReadProxy {
     logging: Logging,
 }
 
-/// Signals that ended it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stopped {
-    Once,
-    Twice,
-}
-
 impl ReadProxy {
     /// Runs the command.
     pub fn run(self) -> CommandExit {
@@ -158,17 +158,13 @@ impl ReadProxy {
             Ok(resources) => resources,
             Err(error) => return misused("read-proxy", &format_args!("--resources: {error}")),
         };
-        if let Err(error) = self.logging.start() {
+        if let Err(error) = logging::start(&self.logging) {
             return complain(&error);
         }
-        match self.serve(resources) {
-            Ok(Stopped::Once) => CommandExit::Good,
-            Ok(Stopped::Twice) => CommandExit::Aborted,
-            Err(error) => complain(&error),
-        }
+        self.serve(resources).unwrap_or_else(|error| complain(&error))
     }
 
-    fn serve(self, resources: ProxiedResources) -> Result<Stopped, String> {
+    fn serve(self, resources: ProxiedResources) -> Result<CommandExit, String> {
         let tls = ServerTls::load(ServerFiles {
             cert: self.tls_cert,
             key: self.tls_key,
@@ -178,13 +174,13 @@ impl ReadProxy {
             oldest: Oldest::Tls12,
         });
         let tls = Arc::new(tls.map_err(|error| format!("{error}; {}", error.fix()))?);
-        let port = Port::bind("--listen", self.listen, true, false).map_err(|error| error.to_string())?;
-        let admin_port = Port::bind("--admin", self.admin, true, false).map_err(|error| error.to_string())?;
+        let port = Port::bind("--listen", self.listen, true, false).map_err(text)?;
+        let admin_port = Port::bind("--admin", self.admin, true, false).map_err(text)?;
         let others_ask = !is_local(self.admin);
         let mut threads = Builder::new_multi_thread();
         let runtime = UnwaitedRuntime::build(threads.worker_threads(self.workers.get()).enable_all());
         let runtime = runtime.map_err(|error| format!("cannot start threads: {error}"))?;
-        let files = raise_file_limit().saturating_sub(OURS) / A_CONNECTION;
+        let files = raise_file_limit().saturating_sub(RESERVED_FILES) / FILES_PER_CONNECTION;
         let connections = self.max_connections.get().min(files).max(1);
         if connections < self.max_connections.get() {
             tracing::warn!(
@@ -205,16 +201,16 @@ impl ReadProxy {
         let front_proxy = self.front_proxy_cert.zip(self.front_proxy_key);
         let origin = RequestOrigin { access: access.clone(), url: self.upstream, front_proxy };
         runtime.block_on(async {
-            let (plain, front_proxy) = origin.upstreams().await.map_err(|error| error.to_string())?;
+            let (plain, front_proxy) = origin.upstreams().await.map_err(text)?;
             let cluster = Cluster::new(access).await.map_err(|error| format!("{error}; {}", error.fix()))?;
             let proxy = Proxy::new(settings, cluster, plain, front_proxy);
-            let address = port.address().map_err(|error| error.to_string())?;
-            let listener = port.for_operators().map_err(|error| error.to_string())?;
+            let address = port.address().map_err(text)?;
+            let listener = port.for_operators().map_err(text)?;
             tokio::spawn(origin.follow(Arc::clone(&proxy)));
             let process = Arc::new(Metrics::new(1));
             tokio::spawn(follow(Arc::clone(&tls), Arc::clone(&process)));
-            let admin_address = admin_port.address().map_err(|error| error.to_string())?;
-            let admin_listener = admin_port.for_operators().map_err(|error| error.to_string())?;
+            let admin_address = admin_port.address().map_err(text)?;
+            let admin_listener = admin_port.for_operators().map_err(text)?;
             let admin = ProxyAdmin::new(Arc::clone(&proxy), Arc::clone(&tls), process);
             tokio::spawn(admin.serve(admin_listener, others_ask));
             let asking = Arc::clone(&proxy);
@@ -222,8 +218,8 @@ impl ReadProxy {
             announce(address, admin_address).map_err(|error| format!("cannot print: {error}"))?;
             let (stop, stopping) = watch::channel(false);
             let mut serving = tokio::spawn(listen::serve(proxy, listener, tls, stopping, drain));
-            let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
-            let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
+            let mut terminate = signal(SignalKind::terminate()).map_err(text)?;
+            let mut interrupt = signal(SignalKind::interrupt()).map_err(text)?;
             tokio::select! {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
@@ -233,23 +229,27 @@ impl ReadProxy {
             // The receiver lives as long as the task.
             let _ = stop.send(true);
             Ok(tokio::select! {
-                _ = &mut serving => Stopped::Once,
-                _ = terminate.recv() => Stopped::Twice,
-                _ = interrupt.recv() => Stopped::Twice,
+                _ = &mut serving => CommandExit::Good,
+                _ = terminate.recv() => CommandExit::Aborted,
+                _ = interrupt.recv() => CommandExit::Aborted,
             })
         })
     }
 }
 
+fn text(error: impl Display) -> String {
+    error.to_string()
+}
+
 /// Looks at the TLS files until dropped.
 async fn follow(tls: Arc<ServerTls>, metrics: Arc<Metrics>) {
     let reads = BlockingReads::default();
-    let mut ticks = interval(LOOK.0);
+    let mut ticks = interval(TLS_READ_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         ticks.tick().await;
         let look = Arc::clone(&tls);
-        match reads.run(LOOK.1, move || look.look(SystemTime::now())).await {
+        match reads.run(TLS_READ_TIMEOUT, move || look.look(SystemTime::now())).await {
             Ok(FileCheck::Replaced) => {
                 tracing::info!("using the new TLS files for new connections");
                 metrics.tls_reload(TlsReload::Replaced);

@@ -1,46 +1,33 @@
 //! `register`: the webhook configuration by which an apiserver calls Gatepost.
 
 pub(super) mod against;
-mod conditions;
 mod document;
-mod initializers;
 mod plan;
 mod policy;
-mod target;
-mod union;
 pub(super) mod upkeep;
 
 use std::{
-    io::{self, Write as _},
+    fs,
+    net::IpAddr,
     path::{Path, PathBuf},
-    time::Duration,
+    str::FromStr,
 };
 
-use clap::ValueEnum;
+use base64::{Engine, engine::general_purpose::STANDARD};
+use rustls_pki_types::{CertificateDer, pem::PemObject};
 
 use self::{
     document::{Caller, Form, OurFailure, Registration},
-    plan::{Plan, Wanted, everything, plan},
-    target::{Target, ca_bundle},
+    plan::{Plan, everything, plan_of},
 };
 use super::{
-    CommandExit, complain,
-    import::folder,
-    misused,
+    command::{CommandExit, complain, load, misused, one_of, print_whole, replace_file},
     service::{REGISTRATION, Service},
 };
 use crate::{
-    model::{FailurePolicy, HookType, Reinvocation, registration::Segment},
-    snapshot::{
-        self, Snapshot,
-        coverage::{self, selectors},
-        hazards::Severity,
-    },
-    source::FileSource,
+    model::HookType,
+    snapshot::{self, Snapshot, hazards::Severity},
 };
-
-/// Longest wait for one read. Only a person waits for this command: a slow mount may take its time.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -76,7 +63,7 @@ pub struct Register {
     form: Option<Form>,
 
     /// URL of Gatepost as the apiserver reaches it; the path /validate or /mutate is added
-    #[arg(long, value_name = "URL", value_parser = str::parse::<Target>, required_unless_present_any = ["service", "initializers"])]
+    #[arg(long, value_name = "URL", value_parser = Target::from_str, required_unless_present_any = ["service", "initializers"])]
     url: Option<Target>,
 
     /// Service of Gatepost in the cluster, where it does not run beside the apiserver [default port: 443]
@@ -110,8 +97,9 @@ pub struct Register {
     initializers: bool,
 
     /// The type of hooks; each type has a registration of its own
-    #[arg(long, value_enum, default_value = "validating")]
-    kind: KindArg,
+    #[arg(long, default_value = "validating",
+        value_parser = one_of([("validating", HookType::Validating), ("mutating", HookType::Mutating)]))]
+    kind: HookType,
 
     /// Seconds that all hooks together may take, at most 30
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u8).range(1..=30), default_value = "30")]
@@ -131,12 +119,6 @@ pub struct Register {
     out: PathBuf,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum KindArg {
-    Validating,
-    Mutating,
-}
-
 impl Register {
     /// Prints it.
     pub fn run(self) -> CommandExit {
@@ -145,23 +127,19 @@ impl Register {
             return misused("register", &"an apiserver reads no Service from a static manifest; leave --form out");
         }
         let written = self.text().and_then(|text| match out.as_os_str() == "-" {
-            true => io::stdout().write_all(text.as_bytes()).map_err(|error| format!("stdout: {error}")),
-            false => folder::replace(&out, text.as_bytes()).map_err(|error| format!("{}: {error}", out.display())),
+            true => print_whole(text),
+            false => {
+                let written = replace_file(&out, text.as_bytes(), 0o666, None);
+                written.map_err(|error| format!("{}: {error}", out.display()))
+            }
         });
-        match written {
-            Ok(()) => CommandExit::Good,
-            Err(error) => complain(&error),
-        }
+        written.map_or_else(|error| complain(&error), |()| CommandExit::Good)
     }
 
     fn text(self) -> Result<String, String> {
         if let Some(path) = self.config.as_deref().filter(|_| self.initializers) {
-            return policy::text(&loaded(path)?, &self.name);
+            return policy::text(&load(path)?, &self.name);
         }
-        let hook_type = match self.kind {
-            KindArg::Validating => HookType::Validating,
-            KindArg::Mutating => HookType::Mutating,
-        };
         let mut excluded = self.exclude_namespace;
         let caller = match (self.url, self.service) {
             (Some(url), _) => {
@@ -189,7 +167,7 @@ impl Register {
             (None, None) => return Err("give --url URL, or --service NAMESPACE/NAME".to_owned()),
         };
         let plan = match self.config.as_deref() {
-            Some(path) => wanted(path, hook_type, &excluded, matches!(caller, Caller::Service(_)))?,
+            Some(path) => wanted(path, self.kind, &excluded, matches!(caller, Caller::Service(_)))?,
             None => {
                 if self.failure_policy != Some(OurFailure::Ignore) {
                     complain(&EVERYTHING);
@@ -199,7 +177,7 @@ impl Register {
         };
         let registration = Registration {
             form: self.form.unwrap_or(Form::Api),
-            hook_type,
+            hook_type: self.kind,
             name: self.name,
             caller,
             ca_bundle: self.ca_file.as_deref().map(ca_bundle).transpose()?,
@@ -259,65 +237,129 @@ fn warn_of_deadlocks(snapshot: &Snapshot, shown: &impl std::fmt::Display) {
     }
 }
 
-/// Plan for the hooks of one segment.
-fn segment(hooks: &[(Option<Segment>, Wanted)], excluded: &[String]) -> Plan {
-    let wanted: Vec<_> = hooks.iter().map(|(_, wanted)| wanted.clone()).collect();
-    let again = wanted.iter().any(|wanted| wanted.hook.reinvocation == Reinvocation::IfNeeded);
-    let segment = hooks.first().and_then(|(segment, _)| *segment).filter(|segment| segment.of > 1);
-    let mut plan = plan(&wanted, excluded);
-    for entry in &mut plan.entries {
-        (entry.segment, entry.again) = (segment, again);
-    }
-    plan
-}
-
-/// The configuration in that file or folder.
-fn loaded(path: &Path) -> Result<Snapshot, String> {
-    let contents = FileSource::new(path).read(PATIENCE).map_err(|error| error.to_string())?;
-    let shown = path.display();
-    snapshot::load(&contents.files, &|written| contents.reference(written))
-        .map_err(|problems| format!("{shown} has problems ({}); see `gatepost check {shown}`", problems.len()))
-}
-
 /// Requests wanted by the hooks of that type in this configuration, and of mutating ones by its initializers.
 fn wanted(path: &Path, hook_type: HookType, excluded: &[String], in_cluster: bool) -> Result<Plan, String> {
     let shown = path.display();
-    let snapshot = loaded(path)?;
+    let snapshot = load(path)?;
     if in_cluster {
         warn_of_deadlocks(&snapshot, &shown);
     }
-    let of_type = (0..).zip(&snapshot.hooks).filter(|(_, hook)| hook.hook_type == hook_type);
-    let hooks = of_type.map(|(index, hook)| {
-        let declared = snapshot.origin(index).map_or(hook.failure_policy, |origin| origin.declared_policy);
-        (snapshot.segment(index), Wanted { hook: hook.clone(), closed: declared != FailurePolicy::Ignore })
-    });
-    let mut hooks: Vec<_> = hooks.collect();
-    // They act behind the last hook.
-    let last = hooks.last().and_then(|(segment, _)| *segment);
-    hooks.extend(initializers::wanted(&snapshot, hook_type).into_iter().map(|wanted| (last, wanted)));
-    match hooks.iter().any(|(_, wanted)| !wanted.hook.rules.is_empty()) {
-        true => {
-            let segments = hooks.chunk_by(|(one, _), (other, _)| one == other);
-            let mut plan = segments.map(|hooks| segment(hooks, excluded)).reduce(Plan::followed_by).unwrap_or_default();
-            // Initializers that are built in find their own work done.
-            plan.twice.retain(|name| !coverage::is_of_initializers(name));
-            // Asked twice, a validating hook says the same; a mutating one may patch twice.
-            if hook_type == HookType::Mutating && !plan.twice.is_empty() {
-                let names: Vec<_> = plan.twice.iter().map(|name| &**name).collect();
-                return Err(format!(
-                    "{shown}: two entries would send some requests, and these hooks might change an object twice: {}; give \
-                     them the same apiVersions for a resource and the same selectors, or leave --config out",
-                    names.join(", ")
-                ));
-            }
-            Ok(plan)
+    let plan = plan_of(&snapshot, hook_type, excluded);
+    let plan = plan.map_err(|error| format!("{shown}: {error}, or leave --config out"))?;
+    if plan.entries.is_empty() {
+        let noun = hook_type.as_str().to_lowercase();
+        let or_initializer = if hook_type == HookType::Mutating { ", and no initializer" } else { "" };
+        return Err(format!(
+            "{shown} has no hook with a rule that is {noun}{or_initializer}: there is nothing to register; leave --config out"
+        ));
+    }
+    Ok(plan)
+}
+
+/// The paths where reviews are taken.
+const PATHS: [&str; 2] = ["/validate", "/mutate"];
+
+/// A URL an apiserver takes for a webhook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Target {
+    /// Without a path.
+    url: String,
+    /// Is it this machine, as seen by the apiserver?
+    loopback: bool,
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    /// Checks what the apiserver would, and that the path is ours. Source: `docs/reference/webhook-semantics.md` §14.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let rest = text
+            .strip_prefix("https://")
+            .ok_or("an apiserver calls webhooks over https only; write https://HOST:PORT")?;
+        if rest.contains(['?', '#', '@']) || rest.contains(|c: char| c.is_whitespace() || c.is_control()) {
+            return Err("it must not have a user, query, fragment or space; write https://HOST:PORT".to_owned());
         }
-        false => {
-            let noun = hook_type.as_str().to_lowercase();
-            let or_initializer = if hook_type == HookType::Mutating { ", and no initializer" } else { "" };
-            Err(format!(
-                "{shown} has no hook with a rule that is {noun}{or_initializer}: there is nothing to register; leave --config out"
-            ))
+        let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+        if !["", "/"].contains(&path) && !PATHS.contains(&path) {
+            return Err(format!("Gatepost answers at {} only; leave the path out", PATHS.join(" and ")));
         }
+        let parsed: http::uri::Authority = authority.parse().map_err(|_| "it has no host; write https://HOST:PORT")?;
+        let port = authority.strip_prefix(parsed.host()).and_then(|rest| rest.strip_prefix(':').or(Some("443")));
+        let port = port.and_then(|port| port.parse().ok()).unwrap_or(0u16);
+        if parsed.host().is_empty() || port == 0 {
+            return Err("it has no host, or a port that is none; write https://HOST:PORT".to_owned());
+        }
+        let host = parsed.host().trim_start_matches('[').trim_end_matches(']');
+        let loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+        Ok(Self { url: format!("https://{authority}"), loopback })
+    }
+}
+
+/// The certificates in a PEM file, in the form a caBundle has.
+fn ca_bundle(path: &Path) -> Result<String, String> {
+    let failed = |what: &str| format!("{}: {what}", path.display());
+    let pem = fs::read(path).map_err(|error| failed(&format!("cannot be read: {error}")))?;
+    if String::from_utf8_lossy(&pem).contains("PRIVATE KEY-----") {
+        return Err(failed("holds a private key, which must not be published; give the authority's certificate alone"));
+    }
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    match certificates {
+        Ok(some) if !some.is_empty() => Ok(STANDARD.encode(pem)),
+        _ => Err(failed("holds no certificate in PEM; give the authority that signed the certificate of `serve`")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn register_url_is_kept_without_its_path() {
+        for (text, url, loopback) in [
+            ("https://127.0.0.1:9440", "https://127.0.0.1:9440", true),
+            ("https://localhost:9440/", "https://localhost:9440", true),
+            ("https://[::1]:9440/validate", "https://[::1]:9440", true),
+            ("https://gate.example.com/mutate", "https://gate.example.com", false),
+            ("https://10.0.0.1:1", "https://10.0.0.1:1", false),
+        ] {
+            assert_eq!(text.parse(), Ok(Target { url: url.to_owned(), loopback }));
+        }
+    }
+
+    #[test]
+    fn register_refuses_urls_that_an_apiserver_refuses() {
+        for text in [
+            "",
+            "127.0.0.1:9440",
+            "http://127.0.0.1:9440",
+            "https://",
+            "https://:9440",
+            "https://a:0",
+            "https://a:",
+            "https://a:b",
+            "https://u@a",
+            "https://a?x",
+            "https://a#x",
+            "https://a/other",
+            "https://a b",
+        ] {
+            assert!(text.parse::<Target>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn register_ca_bundle_holds_only_certificates() {
+        let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let file = |text: &str| {
+            let path = folder.path().join("ca.pem");
+            fs::write(&path, text).unwrap();
+            ca_bundle(&path)
+        };
+        assert_eq!(STANDARD.decode(file(&pair.cert.pem()).unwrap()).unwrap(), pair.cert.pem().as_bytes());
+        let key = pair.signing_key.serialize_pem();
+        let output = file(&(pair.cert.pem() + &key)).unwrap_err();
+        assert!(output.contains("private key") && !output.contains(key.lines().nth(1).unwrap()));
+        assert!(file("").is_err() && ca_bundle(&folder.path().join("absent")).is_err());
     }
 }

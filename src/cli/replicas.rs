@@ -9,19 +9,21 @@ use std::{
 
 use tokio::time::{sleep, timeout};
 
-use super::{CommandExit, complain, source::SourceArgs};
+use super::{
+    command::{CommandExit, block_on, complain, print, with_fix},
+    source::SourceArgs,
+};
 use crate::{
-    app::UnwaitedRuntime,
     etcd::EtcdClient,
-    kube,
+    kube::{KubeAccess, KubeClient},
     replicas::{AdminUrl, Progress, ReplicasSeen, StatusPlace, ask, read},
     source::SourceLocation,
 };
 
 /// Timeout of one replica's answer.
-const ANSWER: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval at which they are asked while the command waits.
-const EVERY: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Place of replicas' reports in etcd.
 #[derive(Debug, clap::Args)]
@@ -64,7 +66,7 @@ enum Replicas {
     /// In keys of etcd that begin so.
     Etcd { client: EtcdClient, prefix: String },
     /// In the status of a cluster's configuration objects.
-    Kubernetes(kube::KubeClient),
+    Kubernetes(KubeClient),
 }
 
 impl ReplicaArgs {
@@ -78,7 +80,7 @@ impl ReplicaArgs {
     }
 
     /// The cluster that is asked, where it is one.
-    pub(super) fn cluster(&self) -> Option<kube::KubeAccess> {
+    pub(super) fn cluster(&self) -> Option<KubeAccess> {
         match self.source.clone().replicas() {
             Ok(Some(SourceLocation::Kubernetes(place))) => Some(place.access),
             _ => None,
@@ -95,8 +97,8 @@ impl ReplicaArgs {
                 return Ok(Replicas::Etcd { client, prefix: self.status.etcd_status_prefix });
             }
             Some(SourceLocation::Kubernetes(place)) => {
-                let client = kube::KubeClient::open(&place.access).await;
-                return client.map(Replicas::Kubernetes).map_err(|error| format!("{error}; {}", error.fix()));
+                let client = KubeClient::open(&place.access).await;
+                return client.map(Replicas::Kubernetes).map_err(with_fix);
             }
             Some(SourceLocation::File(_)) | None => {}
         }
@@ -113,13 +115,13 @@ impl Replicas {
     /// Reports at present.
     async fn look(&self, within: Duration) -> Result<ReplicasSeen, String> {
         match self {
-            Self::Admin { places, ca } => Ok(ask::all(places, ca.as_ref(), within.min(ANSWER)).await),
+            Self::Admin { places, ca } => Ok(ask::all(places, ca.as_ref(), within.min(ANSWER_TIMEOUT)).await),
             Self::Etcd { client, prefix } => {
-                let seen = read::all(&client.within(within.min(ANSWER)), prefix).await;
+                let seen = read::all(&client.within(within.min(ANSWER_TIMEOUT)), prefix).await;
                 seen.map_err(|error| format!("{error}; {}", error.fix()))
             }
             Self::Kubernetes(client) => {
-                let looking = timeout(within.min(ANSWER), read::objects(client, SystemTime::now())).await;
+                let looking = timeout(within.min(ANSWER_TIMEOUT), read::objects(client, SystemTime::now())).await;
                 looking.unwrap_or_else(|_| Err(format!("the apiserver {} gives no answer", client.server())))
             }
         }
@@ -128,23 +130,14 @@ impl Replicas {
 
 /// Looks once.
 pub(super) fn look(args: ReplicaArgs) -> Result<ReplicasSeen, String> {
-    let runtime = UnwaitedRuntime::new().map_err(|error| error.to_string())?;
-    runtime.block_on(async { args.open().await?.look(ANSWER).await })
+    block_on(async { args.open().await?.look(ANSWER_TIMEOUT).await }).flatten()
 }
 
-/// Looks until it is so, cannot become so, or time is up. Missing replicas are printed on stderr, each time they
-/// change; the end on stdout.
+/// Looks until the replicas are as wanted, cannot become so, or time is up. Prints on stderr what is missing, each time
+/// that changes, and the end on stdout.
 pub(super) fn wait(args: ReplicaArgs, within: Duration, judge: impl Fn(&ReplicasSeen) -> Progress) -> CommandExit {
-    let runtime = match UnwaitedRuntime::new() {
-        Ok(runtime) => runtime,
-        Err(error) => return complain(&error),
-    };
-    match runtime.block_on(until(args, within, judge)) {
-        Ok(done) => {
-            // A closed stdout does not undo it.
-            let _ = writeln!(std::io::stdout(), "{done}");
-            CommandExit::Good
-        }
+    match block_on(until(args, within, judge)).flatten() {
+        Ok(done) => print(done + "\n"),
         Err(why) => complain(&why),
     }
 }
@@ -175,6 +168,6 @@ async fn until(
         if left.is_zero() {
             return Err(format!("not within {}: {}", humantime::format_duration(within), reported.join("; ")));
         }
-        sleep(EVERY.min(left)).await;
+        sleep(POLL_INTERVAL.min(left)).await;
     }
 }

@@ -1,26 +1,26 @@
 //! `review`: send one review, print the verdict.
 
-mod advice;
-
 use std::{
     fmt::Write as _,
-    io::{self, Read, Write},
+    io::{self, Read},
     path::PathBuf,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
+use tokio::runtime::Handle;
 
-use super::{CommandExit, ask::ask, complain, duration};
+use super::command::{CommandExit, block_on, duration, finish};
 use crate::{
-    app::UnwaitedRuntime,
-    hooks::Method,
+    hooks::{Channel, Method},
     model::{
-        Endpoint,
+        CallFailure, Endpoint, Step, Unreachable,
         hook::{Address, EndpointTls},
     },
     snapshot::{UrlProblem, parse_url},
-    wire::{pb::k8s::io::api::admission::v1::AdmissionReview, review_json},
+    tls,
+    wire::{answer, outbound::framed, pb::k8s::io::api::admission::v1::AdmissionReview, review_json},
 };
 
 const EXAMPLES: &str = "\
@@ -87,14 +87,8 @@ impl From<PhaseArgument> for Method {
 impl ReviewArgs {
     /// Asks and prints the verdict.
     pub fn run(self) -> CommandExit {
-        match self.ask() {
-            Ok((text, allowed)) => {
-                // A reader that closed our output has seen enough.
-                let _ = io::stdout().write_all(text.as_bytes());
-                if allowed { CommandExit::Good } else { CommandExit::Denied }
-            }
-            Err(error) => complain(&error),
-        }
+        let verdict = self.ask();
+        finish(verdict.map(|(text, allowed)| (text, if allowed { CommandExit::Good } else { CommandExit::Denied })))
     }
 
     fn ask(self) -> Result<(String, bool), Box<dyn std::error::Error>> {
@@ -107,17 +101,14 @@ impl ReviewArgs {
         }
         let review = review_json::from_file(&name, &Bytes::from(text)).map_err(|error| format!("{name}: {error}"))?;
         let endpoint = self.endpoint()?;
-        let runtime = UnwaitedRuntime::new()?;
         let began = Instant::now();
-        let answer = runtime
-            .block_on(ask(&endpoint, self.phase.into(), &review, self.timeout))
-            .map_err(|failure| format!("{endpoint}: {failure}{}", advice::after(&endpoint, &failure)))?;
+        let answer = block_on(ask(&endpoint, self.phase.into(), &review, self.timeout))?
+            .map_err(|failure| format!("{endpoint}: {failure}{}", after(&endpoint, &failure)))?;
         report(&review, &answer, began.elapsed())
     }
 
     fn endpoint(&self) -> Result<Endpoint, Box<dyn std::error::Error>> {
-        let advised =
-            |UrlProblem { what, why, fix }| format!("{}: {what}, {why}; {}", self.to, advice::of_url(&self.to, fix));
+        let advised = |UrlProblem { what, why, fix }| format!("{}: {what}, {why}; {}", self.to, of_url(&self.to, fix));
         let mut endpoint = parse_url(&self.to).map_err(advised)?;
         let read = |path: &PathBuf| std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
         match (&mut endpoint.tls, &endpoint.address) {
@@ -175,15 +166,9 @@ fn report(
         let _ = writeln!(text, "  message  {}", status.message.as_deref().unwrap_or_default());
         for cause in status.details.iter().flat_map(|details| &details.causes) {
             let message = cause.message.as_deref().unwrap_or("no reason given");
-            let _ = writeln!(
-                text,
-                "  because  {}",
-                // Kubernetes' own words have no field.
-                match &cause.field {
-                    Some(field) => format!("{field}: {message}"),
-                    None => message.to_owned(),
-                }
-            );
+            // Kubernetes' own words have no field.
+            let field = cause.field.as_ref().map(|field| format!("{field}: ")).unwrap_or_default();
+            let _ = writeln!(text, "  because  {field}{message}");
         }
     }
     for warning in &response.warnings {
@@ -193,4 +178,139 @@ fn report(
         let _ = writeln!(text, "  audit    {key} = {value}");
     }
     Ok((text, allowed))
+}
+
+/// The fix for a URL that names no gRPC.
+fn of_url(url: &str, fix: String) -> String {
+    match url.split_once("://") {
+        Some(("https", rest)) => {
+            let place = rest.split('/').next().unwrap_or(rest);
+            format!(
+                "this command speaks gRPC: write grpcs://{place} (and --ca FILE) for a sidecar that serves TLS; call \
+                 a webhook by `curl --json @FILE {url}`, or through a sidecar that has it in its configuration"
+            )
+        }
+        Some(("http" | "http+unix", _)) => format!(
+            "this command speaks gRPC: {}; call a webhook by `curl --json @FILE URL`, or through a sidecar that has it in \
+             its configuration",
+            fix
+        ),
+        _ => fix,
+    }
+}
+
+/// Advice about a call that failed, behind a semicolon; empty where the failure says it all.
+fn after(endpoint: &Endpoint, failure: &CallFailure) -> String {
+    let url = endpoint.to_string();
+    let place = url.split_once("://").map_or(&*url, |(_, place)| place);
+    let tls = endpoint.tls.is_some();
+    let fix = match failure {
+        CallFailure::Connect(failed) => match failed.step {
+            Step::Resolve => "correct the host in --to".to_owned(),
+            Step::Connect => {
+                "see that a sidecar or a gRPC hook listens there: `gatepost serve` prints its addresses".to_owned()
+            }
+            Step::Tls => format!(
+                "where it serves plaintext, write grpc://{place}; where an authority of yours has signed its certificate, \
+                 or it signs itself, name that by --ca FILE; where it has another name, --server-name NAME"
+            ),
+            Step::Handshake if tls => {
+                "where it demands a client certificate, --client-certificate and --client-key; a webhook is \
+                 not called by gRPC, but by `curl --json @FILE URL`"
+                    .to_owned()
+            }
+            Step::Handshake => format!(
+                "nothing speaks gRPC in plaintext there: where it serves TLS, as a sidecar with --tls-cert does, write \
+                 grpcs://{place} and --ca FILE; the admin address takes no reviews; call a webhook by `curl --json \
+                 @FILE URL`"
+            ),
+            Step::Health | Step::Review => return String::new(),
+        },
+        CallFailure::NotGrpc(_) | CallFailure::Grpc { code: "UNIMPLEMENTED", .. } => {
+            "see that gatepost.v1.Admission is served there; call a webhook by `curl --json @FILE URL`".to_owned()
+        }
+        CallFailure::Timeout(_) => "see that it is well, or give it longer by --timeout".to_owned(),
+        _ => return String::new(),
+    };
+    format!("; {fix}")
+}
+
+/// A connection to one endpoint, kept for many questions.
+#[derive(Clone, Debug)]
+pub struct ReviewClient(Arc<Channel>);
+
+impl ReviewClient {
+    /// Begins to connect, on the current runtime.
+    ///
+    /// # Errors
+    /// `Connect` when the endpoint's certificates are unusable.
+    pub fn open(endpoint: &Endpoint) -> Result<Self, CallFailure> {
+        let config = |wanted| tls::client_config(wanted, endpoint.transport, &tls::SystemRoots::default());
+        let tls = endpoint.tls.as_ref().map(config).transpose();
+        let tls =
+            tls.map_err(|error| CallFailure::Connect(Unreachable::at(Step::Tls, format!("{error}; {}", error.fix()))))?;
+        Ok(Self(Channel::open(endpoint.clone(), tls, &[Handle::current()])))
+    }
+
+    /// One question and its answer.
+    ///
+    /// # Errors
+    /// [`CallFailure`], also for a gRPC status other than OK.
+    pub async fn ask(
+        &self,
+        method: Method,
+        review: &AdmissionReview,
+        timeout: Duration,
+    ) -> Result<AdmissionReview, CallFailure> {
+        answer::review(self.0.ask_once(method, framed(review), timeout).await?)
+    }
+}
+
+/// One question over a connection of its own.
+///
+/// # Errors
+/// As [`ReviewClient::open`] and [`ReviewClient::ask`].
+pub async fn ask(
+    endpoint: &Endpoint,
+    method: Method,
+    review: &AdmissionReview,
+    timeout: Duration,
+) -> Result<AdmissionReview, CallFailure> {
+    ReviewClient::open(endpoint)?.ask(method, review, timeout).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{model::Unreachable, snapshot::parse_url};
+
+    #[test]
+    fn review_to_a_wrong_address_advises_the_right_one() {
+        for (url, step, says) in [
+            ("grpc://127.0.0.1:9440", Step::Handshake, "write grpcs://127.0.0.1:9440 and --ca FILE"),
+            ("grpcs://127.0.0.1:9440", Step::Tls, "write grpc://127.0.0.1:9440"),
+            ("grpcs://127.0.0.1:9440", Step::Handshake, "--client-certificate"),
+            ("grpc://127.0.0.1:9440", Step::Connect, "gatepost serve"),
+            ("grpc://nowhere.example:9440", Step::Resolve, "correct the host"),
+        ] {
+            let failure = CallFailure::Connect(Unreachable::at(step, "it failed"));
+            let output = after(&parse_url(url).unwrap(), &failure);
+            assert!(output.starts_with("; ") && output.contains(says), "{url} {step}: {output}");
+        }
+        let webhook = CallFailure::Grpc { code: "UNIMPLEMENTED", message: String::new() };
+        assert!(after(&parse_url("grpc://127.0.0.1:1").unwrap(), &webhook).contains("curl --json @FILE"));
+    }
+
+    #[test]
+    fn review_to_a_webhook_advises_curl() {
+        for (url, says) in [
+            ("https://127.0.0.1:8443/validate", "grpcs://127.0.0.1:8443 (and --ca FILE)"),
+            ("https://127.0.0.1:8443/validate", "curl --json @FILE https://127.0.0.1:8443/validate"),
+            ("http://127.0.0.1:8080", "curl --json"),
+            ("127.0.0.1:9440", "write grpc://host:port"),
+        ] {
+            let output = of_url(url, parse_url(url).unwrap_err().fix);
+            assert!(output.contains(says), "{url}: {output}");
+        }
+    }
 }

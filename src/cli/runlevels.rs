@@ -1,26 +1,22 @@
 //! `runlevels`: which namespaces run before which, as labels that hooks select by.
 
-mod cluster;
-mod plan;
-mod text;
-
 use std::{
-    io::{self, Write as _},
-    path::{Path, PathBuf},
-    time::Duration,
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    path::PathBuf,
 };
 
-use self::plan::{ClusterFacts, Plan, plan};
-use super::{CommandExit, complain};
+use serde_json::{Value, json};
+
+use super::command::{CommandExit, access, block_on, complain, load, print, with_fix, yaml};
 use crate::{
-    app::UnwaitedRuntime,
-    kube::{KubeAccess, KubeClient, KubeError},
-    snapshot::{self, Snapshot},
-    source::FileSource,
+    kube::{KubeClient, KubeError},
+    model::Labels,
+    snapshot::{
+        self, Snapshot,
+        hazards::{Advice, LABEL, SYSTEM, levels},
+    },
 };
-
-/// Longest wait for one read. Only a person waits for this command: a slow mount may take its time.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -99,45 +95,36 @@ fn namespace(text: &str) -> Result<String, &'static str> {
 impl Runlevels {
     /// Prints or labels.
     pub fn run(self) -> CommandExit {
-        let (report, ended) = self.run_and_report();
-        // A reader that closed our output (`| head`) has seen enough.
-        let _ = io::stdout().write_all(report.as_bytes());
+        // Labels that were written are printed also where it ended in an error.
+        let mut report = String::new();
+        let ended = self.go(&mut report);
+        print(report);
         ended.map_or_else(|error| complain(&error), |()| CommandExit::Good)
     }
 
-    /// Labels written, also where it ended in an error.
-    fn run_and_report(self) -> (String, Result<(), String>) {
-        let mut report = String::new();
-        let ended = self.go(&mut report);
-        (report, ended)
-    }
-
     fn go(self, report: &mut String) -> Result<(), String> {
-        let hooks = self.config.as_deref().map_or_else(|| Ok(Snapshot::empty()), hooks)?;
+        let hooks = self.config.as_deref().map_or_else(|| Ok(Snapshot::empty()), load)?;
         let mut known =
             ClusterFacts { cluster: None, add_ons: self.add_on.iter().cloned().collect(), force: self.force };
         let named = self.kubeconfig.is_some() || self.context.is_some();
         if self.print && self.config.is_some() && !named {
-            report.push_str(&text::manifest(&plan(hooks, &known)?)?);
+            report.push_str(&manifest(&plan(hooks, &known)?)?);
             return Ok(());
         }
-        let access = match self.kubeconfig {
-            Some(path) if path.as_os_str() == "in-cluster" => KubeAccess::InCluster,
-            path => KubeAccess::find(path, self.context),
-        };
-        let runtime = UnwaitedRuntime::new().map_err(|error| error.to_string())?;
-        runtime.block_on(async {
+        let access = access(self.kubeconfig, self.context);
+        block_on(async {
             let client = KubeClient::open(&access).await.map_err(with_fix)?;
-            known.cluster = Some(cluster::read(&client).await.map_err(with_fix)?);
+            known.cluster = Some(read(&client).await.map_err(with_fix)?);
             let plan = plan(hooks, &known)?;
             if self.print {
-                report.push_str(&text::manifest(&plan)?);
+                report.push_str(&manifest(&plan)?);
                 return Ok(());
             }
             apply(&client, &plan, self.dry_run, report).await?;
-            report.push_str(&text::advice(&plan.hooks)?);
+            report.push_str(&advice(&plan.hooks)?);
             Ok(())
         })
+        .flatten()
     }
 }
 
@@ -148,21 +135,246 @@ async fn apply(client: &KubeClient, plan: &Plan, dry: bool, report: &mut String)
     }
     for planned in &plan.namespaces {
         if planned.changes() {
-            cluster::label(client, planned, dry).await.map_err(with_fix)?;
+            label(client, planned, dry).await.map_err(with_fix)?;
         }
-        report.push_str(&text::done(planned));
+        report.push_str(&done(planned));
     }
     Ok(())
 }
 
-fn with_fix(error: KubeError) -> String {
-    format!("{error}; {}", error.fix())
+const NAMESPACES: &str = "/api/v1/namespaces";
+/// Field manager of our labels, as managedFields shows it.
+const MANAGER: &str = "gatepost-runlevels";
+
+/// The labels of every namespace.
+async fn read(client: &KubeClient) -> Result<BTreeMap<String, Labels>, KubeError> {
+    let list = client.list(NAMESPACES).await?;
+    Ok(list.items.iter().filter_map(labelled).collect())
 }
 
-/// The hooks of this configuration.
-fn hooks(path: &Path) -> Result<Snapshot, String> {
-    let contents = FileSource::new(path).read(PATIENCE).map_err(|error| error.to_string())?;
-    let shown = path.display();
-    snapshot::load(&contents.files, &|written| contents.reference(written))
-        .map_err(|problems| format!("{shown} has problems ({}); see `gatepost check {shown}`", problems.len()))
+fn labelled(namespace: &Value) -> Option<(String, Labels)> {
+    let metadata = namespace.get("metadata")?;
+    let name = metadata.get("name")?.as_str()?;
+    let labels = metadata.get("labels").and_then(Value::as_object);
+    let texts = labels.into_iter().flatten().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)));
+    Some((name.to_owned(), texts.collect()))
+}
+
+/// Writes one label and nothing else; with `dry`, the apiserver only says whether it would.
+async fn label(client: &KubeClient, planned: &Planned, dry: bool) -> Result<(), KubeError> {
+    let dry = if dry { "&dryRun=All" } else { "" };
+    let path = format!("{NAMESPACES}/{}?fieldManager={MANAGER}{dry}", planned.name);
+    let patch = json!({"metadata": {"labels": {LABEL: planned.level}}});
+    client.patch(&path, "application/merge-patch+json", &patch).await
+}
+
+/// Facts beside the configuration.
+#[derive(Debug, Default)]
+struct ClusterFacts {
+    /// The namespaces of the cluster, where one was asked.
+    cluster: Option<BTreeMap<String, Labels>>,
+    /// Namespaces of add-ons that hooks rest on.
+    add_ons: BTreeSet<String>,
+    /// Are labels replaced that say something else?
+    force: bool,
+}
+
+/// A namespace with a runlevel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Planned {
+    name: String,
+    /// Value that the label should have: the present one, where that is kept.
+    level: String,
+    /// Present value.
+    was: Option<String>,
+    /// Is there such a namespace? True where no cluster was asked.
+    exists: bool,
+}
+
+impl Planned {
+    /// Is there something to do?
+    fn changes(&self) -> bool {
+        self.exists && self.was.as_ref() != Some(&self.level)
+    }
+}
+
+/// Every runlevel that is to be, and what hooks should select by.
+#[derive(Debug)]
+struct Plan {
+    /// Namespaces by name.
+    namespaces: Vec<Planned>,
+    /// Namespaces that need no label.
+    unlabelled: Vec<String>,
+    hooks: Vec<Advice>,
+}
+
+/// The plan for these hooks.
+///
+/// # Errors
+/// An add-on's namespace that the cluster does not have, or that is the system's own.
+fn plan(snapshot: Snapshot, known: &ClusterFacts) -> Result<Plan, String> {
+    if let Some(system) = known.add_ons.iter().find(|name| SYSTEM.contains(&&***name)) {
+        return Err(format!(
+            "--add-on names {system}, which has runlevel 0 already, below all add-ons: what runs there, as the cluster's \
+             DNS mostly does, needs no --add-on; leave the flag out"
+        ));
+    }
+    let own = snapshot.namespaces().map(|(name, labels)| (name.to_owned(), labels.clone()));
+    let mut all: BTreeMap<String, Labels> = own.collect();
+    if let Some(cluster) = &known.cluster {
+        all.extend(cluster.iter().map(|(name, labels)| (name.clone(), labels.clone())));
+    }
+    let label = |name: &str| all.get(name).and_then(|labels| labels.get(LABEL)).map(ToOwned::to_owned);
+    let given = |name: &str| match () {
+        () if SYSTEM.contains(&name) => Some(0),
+        () if known.add_ons.contains(name) => Some(1),
+        () => None,
+    };
+    let kept = |name: &str| label(name).filter(|_| !known.force);
+    // A label that is no number says nothing of those above it.
+    let stated = |name: &str| kept(name).map_or_else(|| given(name), |label| label.parse().ok());
+    let labelled = all.iter().map(|(name, labels)| (name.as_str().into(), labels.clone()));
+    let snapshot = snapshot.with_namespaces(labelled.collect::<Vec<_>>());
+    let (homes, hooks) = levels(&snapshot, &stated);
+    let exists = |name: &str| known.cluster.as_ref().is_none_or(|cluster| cluster.contains_key(name));
+    if let Some(absent) = known.add_ons.iter().find(|name| !exists(name)) {
+        return Err(format!(
+            "the cluster has no namespace {absent}, which --add-on names; correct the name, or leave the flag out for an \
+             add-on that runs in kube-system, as the cluster's DNS mostly does"
+        ));
+    }
+    let names = all.keys().map(String::as_str).chain(SYSTEM).chain(known.add_ons.iter().map(String::as_str));
+    let names: BTreeSet<&str> = names.chain(homes.keys().map(String::as_str)).collect();
+    let (mut namespaces, mut unlabelled) = (Vec::new(), Vec::new());
+    for name in names {
+        let was = label(name);
+        let computed = given(name).or_else(|| homes.get(name).copied()).map(|level| level.to_string());
+        match kept(name).or(computed).or_else(|| was.clone()) {
+            Some(level) => {
+                namespaces.push(Planned { name: name.to_owned(), level, was, exists: exists(name) });
+            }
+            None => unlabelled.push(name.to_owned()),
+        }
+    }
+    Ok(Plan { namespaces, unlabelled, hooks })
+}
+
+/// Namespaces as `kubectl apply --server-side` takes them, and as a configuration does; what hooks should carry, in
+/// comments.
+fn manifest(plan: &Plan) -> Result<String, String> {
+    let mut text = String::from(
+        "# Runlevels, by gatepost runlevels --print. Put them in force by one of\n\
+         #   gatepost runlevels --apply\n\
+         #   kubectl apply --server-side --field-manager=gatepost-runlevels -f FILE\n\
+         # and keep the file beside the hooks, where gatepost check looks for the labels of namespaces.\n",
+    );
+    if !plan.unlabelled.is_empty() {
+        let _ = writeln!(text, "# Without a runlevel: {}", plan.unlabelled.join(", "));
+    }
+    for planned in &plan.namespaces {
+        if !planned.exists {
+            let _ = writeln!(text, "# The cluster has no namespace {}.", planned.name);
+            continue;
+        }
+        let document = json!({
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": planned.name, "labels": {LABEL: planned.level}},
+        });
+        let _ = write!(text, "---\n{}", yaml(&document)?);
+    }
+    for line in advice(&plan.hooks)?.lines() {
+        let _ = writeln!(text, "{}", format!("# {line}").trim_end());
+    }
+    Ok(text)
+}
+
+/// One line of what was done.
+fn done(planned: &Planned) -> String {
+    let Planned { name, level, was, exists } = planned;
+    match (exists, was) {
+        (false, _) => format!("absent      {name}: the cluster has no such namespace\n"),
+        (true, Some(was)) if was == level => format!("unchanged   {name} {level}\n"),
+        (true, Some(was)) => format!("relabelled  {name} {level} (was {was})\n"),
+        (true, None) => format!("labelled    {name} {level}\n"),
+    }
+}
+
+/// The selector of each hook, as a patch of its entry.
+fn advice(hooks: &[Advice]) -> Result<String, String> {
+    let mut text = String::new();
+    for Advice { hook, place, namespace, level, selector } in hooks {
+        let home = namespace.as_ref().map_or_else(String::new, |namespace| format!(" in namespace {namespace}"));
+        let _ = writeln!(text, "\nhook {hook:?}{home} has runlevel {level}; in its entry ({place}):");
+        for line in yaml(&json!({"namespaceSelector": selector}))?.lines() {
+            let _ = writeln!(text, "  {line}");
+        }
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::{SourceFile, load};
+
+    const HOOK: &str = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: a}\n\
+        externalAdmissionHooks: [{name: a, clientConfig: {service: {namespace: policy, name: hook}}, rules: []}]\n";
+
+    fn hooks() -> Snapshot {
+        let file = SourceFile { name: "a.yaml".into(), bytes: HOOK.into() };
+        load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap()
+    }
+
+    fn cluster(labels: &[(&str, &str)]) -> BTreeMap<String, Labels> {
+        let labelled = |(name, level): &(&str, &str)| {
+            let labels: Labels = Some((LABEL, *level)).filter(|(_, level)| !level.is_empty()).into_iter().collect();
+            ((*name).to_owned(), labels)
+        };
+        labels.iter().map(labelled).collect()
+    }
+
+    fn levels(plan: &Plan) -> Vec<(&str, &str, bool)> {
+        plan.namespaces.iter().map(|it| (&*it.name, &*it.level, it.changes())).collect()
+    }
+
+    #[test]
+    fn runlevels_without_a_cluster_cover_known_namespaces() {
+        let plan = plan(hooks(), &ClusterFacts { add_ons: ["kube-dns".to_owned()].into(), ..ClusterFacts::default() })
+            .unwrap();
+        let all = [("kube-dns", "1"), ("kube-node-lease", "0"), ("kube-public", "0"), ("kube-system", "0")];
+        let mut all: Vec<_> = all.into_iter().map(|(name, level)| (name, level, true)).collect();
+        all.push(("policy", "2", true));
+        assert_eq!((levels(&plan), plan.hooks[0].level), (all, 2));
+    }
+
+    #[test]
+    fn runlevels_keep_existing_labels_unless_forced() {
+        let namespaces = cluster(&[("kube-system", "9"), ("policy", "core"), ("shop", ""), ("network", "1")]);
+        let mut known = ClusterFacts { cluster: Some(namespaces), ..ClusterFacts::default() };
+        let kept = plan(hooks(), &known).unwrap();
+        let unchanged = [("kube-system", "9", false), ("network", "1", false), ("policy", "core", false)];
+        let present = |plan: &Plan| plan.namespaces.iter().filter(|it| it.exists).count();
+        assert_eq!((present(&kept), kept.unlabelled.clone()), (3, vec!["shop".to_owned()]));
+        for expected in unchanged {
+            assert!(levels(&kept).contains(&expected), "{expected:?}: {kept:?}");
+        }
+        known.force = true;
+        let forced = plan(hooks(), &known).unwrap();
+        for expected in [("kube-system", "0", true), ("network", "1", false), ("policy", "2", true)] {
+            assert!(levels(&forced).contains(&expected), "{expected:?}: {forced:?}");
+        }
+    }
+
+    #[test]
+    fn runlevels_refuse_an_add_on_without_a_namespace() {
+        let mut known = ClusterFacts { cluster: Some(cluster(&[("kube-system", "")])), ..ClusterFacts::default() };
+        let planned = plan(hooks(), &known).unwrap();
+        let changes: Vec<_> = planned.namespaces.iter().filter(|it| it.changes()).map(|it| &*it.name).collect();
+        assert_eq!(changes, ["kube-system"]);
+        known.add_ons = ["dns".to_owned()].into();
+        assert!(plan(hooks(), &known).unwrap_err().contains("no namespace dns"));
+        known.add_ons = ["kube-system".to_owned()].into();
+        assert!(plan(hooks(), &known).unwrap_err().contains("needs no --add-on; leave the flag out"));
+    }
 }

@@ -1,30 +1,31 @@
 //! `serve`: settings, build, run.
 
-mod adoption;
-mod tls;
-mod values;
-
 use std::{
+    error::Error,
+    fmt,
     io::{self, Write as _},
     net::SocketAddr,
     num::NonZeroUsize,
     path::PathBuf,
+    str::FromStr,
     thread,
     time::{Duration, Instant},
 };
 
-use clap::builder::NonEmptyStringValueParser;
+use clap::{ArgAction, builder::NonEmptyStringValueParser};
 
-use self::{
-    adoption::AdoptionArgs,
-    tls::TlsArgs,
-    values::{DispatchArg, OnInvalidArg, ReasonsArg, ResolveArg, audit_log, cluster, positive, replica, workers},
-};
 use super::{
-    CommandExit, complain, duration, hazards::HazardsArg, logging::Logging, misused, replicas::StatusPrefix,
-    size::Size, source::SourceArgs,
+    adopt::ADOPT_NAMESPACE,
+    command::{CommandExit, complain, duration, misused, one_of},
+    examine::HazardsArg,
+    log_args::Logging,
+    logging,
+    register::upkeep,
+    replicas::StatusPrefix,
+    source::SourceArgs,
 };
 use crate::{
+    adopt::AdoptionScope,
     app::{
         Running, Settings, Sidecar,
         settings::AuditLog,
@@ -35,7 +36,8 @@ use crate::{
     replicas::{Replica, StatusPlace},
     review::{Reasons, Speculation},
     rotate::OnInvalid,
-    source::SourceLocation,
+    source::{Adopt, SourceLocation, kubernetes::adopting::Upkeep},
+    tls::{Oldest, ServerFiles},
 };
 
 const EXAMPLES: &str = "\
@@ -78,8 +80,26 @@ pub struct Serve {
     #[arg(long, value_name = "ADDRESS", default_value_t = Settings::LISTEN)]
     listen: SocketAddr,
 
-    #[command(flatten)]
-    tls: TlsArgs,
+    /// The server certificate and its intermediates (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// Its private key (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+
+    /// Accept only clients with a certificate of these authorities (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    client_ca: Option<PathBuf>,
+
+    /// Accept only clients with this common name, or DNS or URI alternative name; repeat for more
+    #[arg(long, value_name = "NAME", requires = "client_ca")]
+    client_name: Vec<String>,
+
+    /// The oldest TLS version that is accepted
+    #[arg(long, value_name = "VERSION", default_value = "1.3",
+        value_parser = one_of([("1.2", Oldest::Tls12), ("1.3", Oldest::Tls13)]))]
+    tls_min: Oldest,
 
     /// Serve TCP without TLS, on loopback addresses only
     #[arg(long, conflicts_with = "tls_cert")]
@@ -143,8 +163,9 @@ pub struct Serve {
     /// With "endpoints", EndpointSlices of these Services are watched in the cluster of --namespaces-from, or of --source
     /// kubernetes (the user needs the verbs list and watch on endpointslices, and get on services), so that connections
     /// spread over all Pods. While there is no news of them for 90 s, names are looked up in DNS.
-    #[arg(long, value_enum, value_name = "HOW", default_value = "dns")]
-    resolve_services: ResolveArg,
+    #[arg(long, value_name = "HOW", default_value = "dns", action = ArgAction::Set,
+        value_parser = one_of([("dns", false), ("endpoints", true)]))]
+    resolve_services: bool,
 
     /// This replica's name in `gatepost status` and in the status that it publishes [default: the host name]
     #[arg(long, value_name = "NAME", value_parser = replica)]
@@ -159,8 +180,26 @@ pub struct Serve {
     #[arg(long)]
     no_drain_finalizer: bool,
 
-    #[command(flatten)]
-    adoption: AdoptionArgs,
+    /// kubernetes: call these webhooks in the apiserver's place: "all", "named" (by `gatepost adopt`), or a label selector
+    ///
+    /// A webhook is taken over by the match condition gatepost.dev/served, which Gatepost applies once every replica calls
+    /// it, and given back by removing that condition. `gatepost adopt --plan` says what can be taken, and why not the
+    /// rest. Register Gatepost first. The user needs the rights of deploy/kubernetes/adopt.yaml.
+    #[arg(long, value_name = "SELECTOR", value_parser = AdoptionScope::parse)]
+    adopt: Option<AdoptionScope>,
+
+    /// kubernetes: the namespace of the leases by which replicas agree on what is taken over
+    #[arg(long, value_name = "NAMESPACE", default_value = ADOPT_NAMESPACE, requires = "adopt")]
+    adopt_namespace: String,
+
+    /// kubernetes: keep Gatepost's registration up to date: what it sends is what the configuration and the webhooks want
+    /// that are to be taken over
+    ///
+    /// Writes the webhooks of the registration that is there, as `gatepost register --config` would print them; they lead
+    /// where they led. Requests that are sent and not wanted any more are left out a minute later. Without this flag, a
+    /// webhook that the registration does not cover is left to the apiserver.
+    #[arg(long, requires = "adopt")]
+    adopt_registration: bool,
 
     /// The namespace of the lease by which replicas agree which of them works on objects that are stored unfinished by label
     #[arg(long, value_name = "NAMESPACE", default_value = Settings::INITIALIZERS_NAMESPACE)]
@@ -193,8 +232,8 @@ pub struct Serve {
     last_good: Option<PathBuf>,
 
     /// Reject at the first reason, or wait for every hook and give all reasons
-    #[arg(long, value_enum, default_value = "first")]
-    reasons: ReasonsArg,
+    #[arg(long, default_value = "first", value_parser = one_of([("first", Reasons::First), ("all", Reasons::All)]))]
+    reasons: Reasons,
 
     /// With --reasons first: how long to wait for further answers after the first reason, to keep their warnings
     ///
@@ -215,8 +254,9 @@ pub struct Serve {
     ///
     /// Only hooks that declare that a call changes nothing are called ahead of their turn, and none together with hooks
     /// before it of which one is likely to patch.
-    #[arg(long, value_enum, value_name = "HOW", default_value = "speculative")]
-    dispatch: DispatchArg,
+    #[arg(long, value_name = "HOW", default_value = "speculative",
+        value_parser = one_of([("speculative", Dispatch::Speculative), ("serial", Dispatch::Serial)]))]
+    dispatch: Dispatch,
 
     /// Call no mutating hook together with hooks before it of which one patches with a greater chance, in percent
     ///
@@ -234,8 +274,9 @@ pub struct Serve {
     ///
     /// With "skip", log, /readyz?verbose, /configz, `gatepost status` and gatepost_config_documents_left_out name them. Later,
     /// such a document keeps its last good state and stops no other.
-    #[arg(long, value_enum, value_name = "WHAT", default_value = "refuse")]
-    on_invalid: OnInvalidArg,
+    #[arg(long, value_name = "WHAT", default_value = "refuse",
+        value_parser = one_of([("refuse", OnInvalid::Refuse), ("skip", OnInvalid::Skip)]))]
+    on_invalid: OnInvalid,
 
     #[command(flatten)]
     logging: Logging,
@@ -254,34 +295,43 @@ impl From<StopSignals> for CommandExit {
 impl Serve {
     /// Serves until a stop signal.
     pub fn run(self) -> CommandExit {
-        if let Err(error) = self.logging.start() {
+        if let Err(error) = logging::start(&self.logging) {
             return complain(&error);
         }
-        let settings = match self.settings() {
-            Ok(settings) => settings,
-            Err(error) => return misused("serve", &error),
-        };
-        let signals = match Signals::listen() {
-            Ok(signals) => signals,
-            Err(error) => return complain(&error),
-        };
-        let running = match Sidecar::start(settings) {
-            Ok(running) => running,
-            Err(error) => return complain(&error),
-        };
-        match signals.run_until_stopped(running, announce) {
-            Ok(received) => received.into(),
-            Err(error) => complain(&error),
+        match self.settings() {
+            Ok(settings) => serve(settings).map_or_else(|error| complain(&error), CommandExit::from),
+            Err(error) => misused("serve", &error),
         }
     }
 
     fn settings(self) -> Result<Settings, String> {
         let mut source = self.source.place()?;
-        self.adoption.put_into(&mut source, self.replica.as_deref(), self.registration.as_deref())?;
+        let replica = self.replica.unwrap_or_else(Replica::host);
+        if let Some(wanted) = self.adopt {
+            match &mut source {
+                SourceLocation::Kubernetes(place) if !place.objects.webhooks => {
+                    place.adopt = Some(Adopt {
+                        wanted,
+                        namespace: self.adopt_namespace,
+                        replica: replica.clone(),
+                        registration: self.registration.clone(),
+                        upkeep: self.adopt_registration.then_some(Upkeep(upkeep::webhooks)),
+                    });
+                }
+                SourceLocation::Kubernetes(_) => {
+                    let why = "--adopt calls some webhooks of the cluster, and --kube-objects webhooks all: say one";
+                    return Err(why.to_owned());
+                }
+                SourceLocation::File(_) | SourceLocation::Etcd(_) => {
+                    let why = "--adopt belongs to --source kubernetes; say that, or leave --adopt out";
+                    return Err(why.to_owned());
+                }
+            }
+        }
         if self.namespaces_from.is_none() && !matches!(source, SourceLocation::Kubernetes(_)) {
             let flags = [
                 ("--registration names an object", self.registration.is_some()),
-                ("--resolve-services endpoints reads objects", self.resolve_services == ResolveArg::Endpoints),
+                ("--resolve-services endpoints reads objects", self.resolve_services),
             ];
             if let Some((flag, _)) = flags.iter().find(|(_, given)| *given) {
                 return Err(format!("{flag} of a cluster: give --namespaces-from or --source kubernetes"));
@@ -296,19 +346,27 @@ impl Serve {
             SourceLocation::File(_) | SourceLocation::Kubernetes(_) => StatusPlace::Nowhere,
         };
         let reasons = match (self.reasons, self.reasons_grace) {
-            (ReasonsArg::First, Duration::ZERO) => Reasons::First,
-            (ReasonsArg::First, grace) => Reasons::Within(grace.min(self.max_deadline)),
-            (ReasonsArg::All, Duration::ZERO) => Reasons::All,
-            (ReasonsArg::All, _) => {
+            (Reasons::First, Duration::ZERO) => Reasons::First,
+            (Reasons::First, grace) => Reasons::Within(grace.min(self.max_deadline)),
+            (Reasons::All, Duration::ZERO) => Reasons::All,
+            _ => {
                 return Err("--reasons all waits for every hook: give --reasons-grace with --reasons first".to_owned());
             }
         };
         if self.audit_hook_messages.is_some() && self.audit_log == AuditLog::None {
             tracing::warn!("--audit-hook-messages has no effect without an audit log: give --audit-log PATH as well");
         }
+        let tls = self.tls_cert.zip(self.tls_key).map(|(cert, key)| ServerFiles {
+            cert,
+            key,
+            client_ca: self.client_ca,
+            client_names: self.client_name,
+            certificate_optional: false,
+            oldest: self.tls_min,
+        });
         Ok(Settings {
             listen: self.listen,
-            tls: self.tls.files(),
+            tls,
             plaintext: self.plaintext,
             uds: self.uds,
             reuse_port: self.reuse_port,
@@ -319,9 +377,9 @@ impl Serve {
             max_deadline: self.max_deadline,
             namespaces_from: self.namespaces_from,
             registration: self.registration,
-            resolve_services: self.resolve_services == ResolveArg::Endpoints,
+            resolve_services: self.resolve_services,
             initializers_namespace: self.initializers_namespace,
-            replica: self.replica.unwrap_or_else(Replica::host),
+            replica,
             status_place,
             audit_log: self.audit_log,
             audit_hook_messages: self.audit_hook_messages.unwrap_or(true),
@@ -329,21 +387,19 @@ impl Serve {
             last_good: self.last_good,
             reasons,
             patch_annotations: self.audit_patches,
-            speculation: Speculation {
-                dispatch: match self.dispatch {
-                    DispatchArg::Speculative => Dispatch::Speculative,
-                    DispatchArg::Serial => Dispatch::Serial,
-                },
-                most_chance: self.dispatch_chance,
-            },
+            speculation: Speculation { dispatch: self.dispatch, most_chance: self.dispatch_chance },
             on_hazard: self.hazards.into(),
-            on_invalid: match self.on_invalid {
-                OnInvalidArg::Refuse => OnInvalid::Refuse,
-                OnInvalidArg::Skip => OnInvalid::Skip,
-            },
+            on_invalid: self.on_invalid,
             ..Settings::of(source)
         })
     }
+}
+
+/// Serves until a stop signal.
+fn serve(settings: Settings) -> Result<StopSignals, Box<dyn Error>> {
+    let signals = Signals::listen()?;
+    let running = Sidecar::start(settings)?;
+    Ok(signals.run_until_stopped(running, announce)?)
 }
 
 /// Prints the listening addresses on stdout, in a form a program can read.
@@ -372,18 +428,105 @@ fn announce(running: &Running) {
     }
 }
 
+/// A deadline.
+fn positive(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("a deadline of zero refuses everything; write a duration like 30s".to_owned()),
+        duration => Ok(duration),
+    }
+}
+
+/// Number of workers. Each is a thread with a connection to each hook: more than any machine has cores for take memory and
+/// files, and no load.
+fn workers(text: &str) -> Result<NonZeroUsize, String> {
+    let most = Settings::MOST_WORKERS.max(Settings::cores());
+    text.parse().ok().filter(|workers| *workers <= most).ok_or_else(|| {
+        format!("a number from 1 to {most}; one for each core that Gatepost may use is enough, and the default")
+    })
+}
+
+/// Place of the audit log.
+fn audit_log(text: &str) -> Result<AuditLog, std::convert::Infallible> {
+    Ok(match text {
+        "none" => AuditLog::None,
+        "-" => AuditLog::Stdout,
+        path => AuditLog::File(path.into()),
+    })
+}
+
+/// Name of a replica.
+fn replica(text: &str) -> Result<String, &'static str> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    match text.bytes().all(plain) && (1..=253).contains(&text.len()) {
+        true => Ok(text.to_owned()),
+        false => Err("letters, digits, '.', '-' and '_', at most 253 of them"),
+    }
+}
+
+/// Access to a cluster.
+fn cluster(text: &str) -> Result<KubeAccess, std::convert::Infallible> {
+    Ok(match text {
+        "in-cluster" => KubeAccess::InCluster,
+        path => KubeAccess::Kubeconfig { path: Some(path.into()), context: None },
+    })
+}
+
+/// Units and what they multiply by.
+const UNITS: [(&str, usize); 4] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("B", 1)];
+
+/// A number of bytes, at least one, written with a unit (`B`, `KiB`, `MiB`, `GiB`) or without one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size(pub usize);
+
+impl FromStr for Size {
+    /// A sentence that says what is expected.
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let unit = UNITS.iter().find_map(|(unit, times)| Some((text.strip_suffix(unit)?, *times)));
+        let (number, times) = unit.unwrap_or((text, 1));
+        let bytes = number.trim().parse::<usize>().ok().and_then(|number| number.checked_mul(times));
+        match bytes {
+            Some(0) | None => Err("a size is a positive number of bytes, like 512KiB, 8MiB or 1048576"),
+            Some(bytes) => Ok(Self(bytes)),
+        }
+    }
+}
+
+impl fmt::Display for Size {
+    /// In the largest unit that divides it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whole = |(_, times): &&(&str, usize)| self.0.is_multiple_of(*times);
+        match UNITS.iter().filter(whole).max_by_key(|(_, times)| *times) {
+            Some((unit, times)) => write!(f, "{}{unit}", self.0 / times),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::app::DrainResult;
 
     #[test]
-    fn only_a_shutdown_that_cut_nothing_ends_well() {
+    fn serve_exits_with_0_only_if_no_review_was_cut() {
         let after = |cut| CommandExit::from(StopSignals::Once(DrainResult { cut }));
         assert_eq!(
             (after(Some(0)), after(Some(1)), after(None)),
             (CommandExit::Good, CommandExit::NotDrained, CommandExit::NotDrained)
         );
         assert_eq!(CommandExit::from(StopSignals::Twice), CommandExit::Aborted);
+    }
+
+    #[test]
+    fn sizes_are_read_and_shown_with_units() {
+        for (text, bytes) in [("1", 1), ("512KiB", 512 << 10), ("8MiB", 8 << 20), ("2 GiB", 2 << 30), ("7B", 7)] {
+            assert_eq!(text.parse(), Ok(Size(bytes)));
+        }
+        for text in ["", "0", "-1", "8MB", "MiB", "99999999999GiB", "1.5MiB"] {
+            assert!(text.parse::<Size>().is_err(), "{text:?}");
+        }
+        assert_eq!([8 << 20, 1025].map(|bytes| Size(bytes).to_string()), ["8MiB", "1025B"]);
     }
 }

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_is_read_as_it_is_written() {
+    fn service_is_read_as_it_is_written() {
         for (text, port) in [("gatepost/gatepost", 443), ("a/b:8443", 8443), ("a/b:443", 443)] {
             let service: Service = text.parse().unwrap();
             assert_eq!(service.port, port);
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_config_names_it_or_another() {
+    fn service_is_recognised_in_a_client_config() {
         let service: Service = "ns/name".parse().unwrap();
         assert!(service.is_named_by(&json!({"service": service.reference("/validate")})));
         assert!(service.is_named_by(&json!({"service": {"namespace": "ns", "name": "name", "port": 8443}})));

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::{ValueEnum, builder::NonEmptyStringValueParser};
 
+use super::command::access;
 use crate::{
     etcd::{self, Login, TlsFiles},
-    kube::KubeAccess,
     source::{EtcdLocation, KubernetesLocation, SourceLocation, kubernetes::ObjectSelection},
 };
 
@@ -115,8 +115,7 @@ impl SourceArgs {
         }
     }
 
-    /// A flag of another source is refused, not passed over: whoever says `--etcd-endpoint` and forgets `--source etcd`
-    /// means etcd.
+    /// Refuses flags of another source: who gives `--etcd-endpoint` and forgets `--source etcd` means etcd.
     fn only_of_this_source(&self) -> Result<(), String> {
         use SourceArg::{Etcd, File, Kubernetes};
         let objects = self.kube_objects != [KubeObjects::Configurations];
@@ -171,14 +170,6 @@ impl SourceArgs {
     }
 }
 
-/// The apiserver that `--kubeconfig` and `--context` name.
-pub(super) fn access(kubeconfig: Option<PathBuf>, context: Option<String>) -> KubeAccess {
-    match kubeconfig {
-        Some(path) if path.as_os_str() == "in-cluster" => KubeAccess::InCluster,
-        path => KubeAccess::find(path, context),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -201,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn etcd_s_flags_name_a_place() {
+    fn etcd_flags_name_a_location() {
         let place = etcd(
             "--etcd-endpoint https://a.example --etcd-endpoint https://b.example:1 --etcd-prefix /x/ --files /f \
              --etcd-ca ca --etcd-cert cert --etcd-key key --etcd-user me --etcd-password-file password",
@@ -218,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_unsafe_is_reported() {
+    fn etcd_flags_that_are_missing_or_unsafe_are_refused() {
         for (flags, words) in [
             ("", "--etcd-endpoint"),
             ("--etcd-endpoint http://etcd.example", "is plaintext to another machine"),
@@ -235,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_another_source_is_not_passed_over() {
+    fn flags_of_another_source_are_refused() {
         let errors = |flags: &str| {
             let parsed = Line::try_parse_from(format!("gatepost {flags}").split_whitespace()).expect(flags);
             (parsed.source.clone().place().unwrap_err(), parsed.source.replicas().map(drop))

@@ -13,10 +13,9 @@ use bytes::Bytes;
 
 use super::{
     accept::{
+        client::{ConnectedClient, Session, Share},
         clients::Clients,
-        share::{ConnectedClient, Share},
     },
-    connection::session::Session,
     outgoing::Outgoing,
     refusal::Refusal,
 };
@@ -57,7 +56,7 @@ impl Inflight {
         self.requests.fetch_add(1, Relaxed);
         let second = clients.second(arrived);
         session.begin(second);
-        let share = self.share(clients, session.client(), second);
+        let share = self.share(clients, &session.client, second);
         let held = self.budget.empty(Purpose::Review);
         let mut entered = InflightGuard { inflight: self, session, arrived, second, share, held };
         entered.reserve(0)?;
@@ -137,33 +136,33 @@ impl InflightGuard<'_> {
         if more == 0 {
             return Ok(());
         }
-        self.inflight.try_grow(&mut self.held, self.session.client(), self.share, more, bytes)
+        self.inflight.try_grow(&mut self.held, &self.session.client, self.share, more, bytes)
     }
 
     /// Gives back what is held beyond `bytes`.
     pub(super) fn shrink_to(&mut self, bytes: usize) {
         let before = self.held.bytes();
         self.held.shrink_to(bytes + self.inflight.beside.0);
-        self.session.client().give_back(before - self.held.bytes());
+        self.session.client.give_back(before - self.held.bytes());
     }
 
     /// The request is decided: what it held holds its verdict from now on, until that is written.
     pub(super) fn decided(mut self, verdict: Bytes, deadline: Deadline) -> Result<Outgoing, Refusal> {
         let bytes = verdict.len();
         let mut held = mem::replace(&mut self.held, self.inflight.budget.empty(Purpose::Review));
-        self.session.client().give_back(held.bytes());
+        self.session.client.give_back(held.bytes());
         if !held.turn_into(Purpose::Verdict, bytes + self.inflight.beside.1) {
             return Err(Refusal::Overloaded { bytes });
         }
         self.session.had_verdict();
-        self.session.client().had_verdict(self.second);
-        Ok(Outgoing::held(verdict, held, self.session.unsent().add(self.arrived, deadline.instant())))
+        self.session.client.had_verdict(self.second);
+        Ok(Outgoing::held(verdict, held, self.session.unsent.add(self.arrived, deadline.instant())))
     }
 }
 
 impl Drop for InflightGuard<'_> {
     fn drop(&mut self) {
-        self.session.client().give_back(self.held.bytes());
+        self.session.client.give_back(self.held.bytes());
         self.session.end();
         self.inflight.requests.fetch_sub(1, Relaxed);
     }

@@ -1,51 +1,34 @@
-//! Limits: limits on callers.
+//! Limits on callers: sizes and times, the buffers of a connection, and how many calls there may be that are no reviews.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use super::{
+    accept::client::{Places, Session},
+    refusal::Refusal,
+};
+use crate::memory::{MemoryBudget, Purpose, Reservation};
 
 /// Largest header list of one call. Namespace labels travel in it.
-pub(super) const HEADER_LIST: u32 = 16 << 10;
+pub(super) const MAX_HEADER_LIST: u32 = 16 << 10;
 /// Refused calls whose late frames are still recognised (and ignored) for a second after the refusal.
-pub(super) const REFUSED_REMEMBERED: usize = 1024;
+pub(super) const MAX_REMEMBERED_REFUSALS: usize = 1024;
 /// Late frames of refused calls that were forgotten, over a connection's life; beyond, the connection is closed.
-pub(super) const REFUSED_FORGOTTEN: usize = 65_536;
+pub(super) const MAX_FORGOTTEN_REFUSALS: usize = 65_536;
 /// Timeout of a new connection's handshakes: TLS, and again the first bytes of its HTTP.
-pub(super) const HANDSHAKE: Duration = Duration::from_secs(10);
+pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Interval at which a connection looks for unwritten verdicts that have expired, and for a peer that is gone.
+pub(super) const BEAT_INTERVAL: Duration = Duration::from_secs(1);
 /// Timeout of an HTTP/1.1 request's head, counted from the end of the answer before: hyper has one timer for both.
 /// Longer than the 90 s for which client-go keeps an idle connection, so that it is the caller who closes one, and
 /// never we while the next request is on its way. A caller that drips a head holds what an idle one holds: one of the
 /// `connections`.
-pub(super) const HEAD_OR_IDLE: Duration = Duration::from_secs(120);
-/// Limits on the buffers of one connection, in proportion to the memory budget. They stand beside the budget: at most a
-/// quarter of it on all connections that there may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Buffers {
-    /// Largest HTTP/2 frame: a big object then arrives in few pieces. A frame's bytes so far are in the budget
-    /// ([`Partial`](super::connection::partial::Partial)).
-    pub(super) frame: u32,
-    /// Flow-control window of one call.
-    pub(super) stream_window: u32,
-    /// Flow-control window of one connection.
-    pub(super) connection_window: u32,
-    /// The most that is read of an HTTP/1.1 connection at once, and so the largest piece a body comes in.
-    pub(super) read: usize,
-    /// Plaintext that a TLS connection takes at once: a whole verdict.
-    pub(super) tls: usize,
-}
-
-impl Buffers {
-    /// Beside a budget of that size: of the default 512 MiB frames of 1 MiB, windows of 2 and 8 MiB.
-    pub(super) fn of(budget: usize) -> Self {
-        let share = |part: usize, least: usize, most: usize| (budget / part).clamp(least, most);
-        let connection_window = share(64, 256 << 10, 8 << 20) as u32;
-        Self {
-            frame: share(512, 16 << 10, 1 << 20) as u32,
-            stream_window: connection_window / 4,
-            connection_window,
-            read: share(4096, 16 << 10, 128 << 10),
-            tls: share(4096, 16 << 10, 64 << 10),
-        }
-    }
-}
+pub(super) const HEAD_OR_IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Limits on callers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +40,7 @@ pub struct FrontLimits {
     /// escapes by more. Taken as doubled, `object` and `oldObject` make 12 MiB; the 4 MiB left are for `userInfo`,
     /// `options` and objects that grow more than that.
     pub message_bytes: usize,
-    /// The longest a call may take, and what it gets when it names no `grpc-timeout`.
+    /// Longest time of a call, and its time if it names none.
     pub timeout: Duration,
     /// Calls at once on one connection.
     pub streams: u32,
@@ -76,5 +59,162 @@ impl Default for FrontLimits {
             connections: 1024,
             drain: Duration::from_secs(30),
         }
+    }
+}
+
+/// Limits on the buffers of one connection, in proportion to the memory budget. They stand beside the budget: all
+/// connections that there may be have at most a quarter of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Buffers {
+    /// Largest HTTP/2 frame: a big object then arrives in few pieces. A frame's bytes so far are in the budget
+    /// ([`FrameMeter`](super::connection::meter::FrameMeter)).
+    pub(super) frame: u32,
+    /// Flow-control window of one call.
+    pub(super) stream_window: u32,
+    /// Flow-control window of one connection.
+    pub(super) connection_window: u32,
+    /// Bytes read of an HTTP/1.1 connection at once, and so the largest piece of a body.
+    pub(super) read: usize,
+    /// Plaintext that a TLS connection takes at once: a whole verdict.
+    pub(super) tls: usize,
+}
+
+impl Buffers {
+    /// Buffers beside a budget of that size: of the default 512 MiB, frames of 1 MiB and windows of 2 and 8 MiB.
+    pub(super) fn of(budget: usize) -> Self {
+        let share = |part: usize, least: usize, most: usize| (budget / part).clamp(least, most);
+        let connection_window = share(64, 256 << 10, 8 << 20) as u32;
+        Self {
+            frame: share(512, 16 << 10, 1 << 20) as u32,
+            stream_window: connection_window / 4,
+            connection_window,
+            read: share(4096, 16 << 10, 128 << 10),
+            tls: share(4096, 16 << 10, 64 << 10),
+        }
+    }
+}
+
+/// Places of calls that are no reviews: on one connection, and of all clients. One client may have, on all its
+/// connections, one part in `client_part` of the places that are free.
+struct PlaceLimits {
+    connection: usize,
+    all: usize,
+    client_part: usize,
+}
+
+impl PlaceLimits {
+    fn of(places: Places) -> Self {
+        match places {
+            // A client alone has 51. So it takes many addresses, and not four, to leave none for a kubelet that asks
+            // whether the process lives.
+            Places::Aux => Self { connection: 8, all: 256, client_part: 4 },
+            // A process may act for several names.
+            Places::Attached => Self { connection: 32, all: 256, client_part: 4 },
+            // A client alone has 2,730. There are few apiservers; HTTP/2 has its own, lower bound on a connection.
+            Places::Initialization => Self { connection: 1024, all: 8192, client_part: 2 },
+        }
+    }
+}
+
+/// Limit on the calls of one kind, of all clients together.
+#[derive(Debug)]
+pub(super) struct Quota {
+    all: AtomicUsize,
+    places: Places,
+    budget: Arc<MemoryBudget>,
+}
+
+impl Quota {
+    pub(super) fn new(places: Places, budget: Arc<MemoryBudget>) -> Self {
+        Self { all: AtomicUsize::new(0), places, budget }
+    }
+
+    /// Takes a place for one more call on that connection, with `bytes` of the memory budget, until the guard is
+    /// dropped.
+    pub(super) fn take<'a>(&'a self, session: &'a Session, bytes: usize) -> Result<PlaceGuard<'a>, Refusal> {
+        // Not held as reviews are: health checks must succeed even when the review budget is exhausted.
+        let mut guard = PlaceGuard { counters: [None; 3], _held: self.budget.empty(Purpose::Verdict) };
+        let limits = PlaceLimits::of(self.places);
+        let of_client = limits.all.saturating_sub(self.all.load(Relaxed)) / limits.client_part;
+        let kind = self.places as usize;
+        let counters = [
+            (&session.places[kind], limits.connection),
+            (&session.client.places[kind], of_client),
+            (&self.all, limits.all),
+        ];
+        for (taken, (counter, limit)) in guard.counters.iter_mut().zip(counters) {
+            *taken = Some(counter);
+            if counter.fetch_add(1, Relaxed) >= limit {
+                return Err(match self.places {
+                    Places::Aux => Refusal::ColdTooMany,
+                    Places::Attached => Refusal::TooManyInstances,
+                    Places::Initialization => Refusal::TooManyHolds,
+                });
+            }
+        }
+        guard._held = self.budget.reserve(Purpose::Verdict, bytes).ok_or(Refusal::Overloaded { bytes })?;
+        Ok(guard)
+    }
+}
+
+/// The place of one call.
+#[derive(Debug)]
+pub(super) struct PlaceGuard<'a> {
+    counters: [Option<&'a AtomicUsize>; 3],
+    _held: Reservation,
+}
+
+impl Drop for PlaceGuard<'_> {
+    fn drop(&mut self) {
+        for counter in self.counters.into_iter().flatten() {
+            counter.fetch_sub(1, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::front::accept::{client::Identity, clients::Clients};
+
+    #[test]
+    fn quota_leaves_a_place_for_health_checks() {
+        let (clients, budget) = (Clients::new(4096, Instant::now()), MemoryBudget::new(1000));
+        let quota = Quota::new(Places::Aux, Arc::clone(&budget));
+        let connect = |n: u32| {
+            let address = Identity::of(std::net::Ipv4Addr::from_bits(0x0a00_0000 + n).into());
+            clients.admit(address, Instant::now()).expect("room")
+        };
+        let greedy: Vec<_> = (0..16).flat_map(|n| (0..8).map(move |_| n)).map(connect).collect();
+        let mut taken = Vec::new();
+        for admitted in &greedy {
+            taken.extend((0..8).filter_map(|_| quota.take(&admitted.session, 1).ok()));
+        }
+        assert!((200..252).contains(&taken.len()), "{}", taken.len());
+        let kubelet = connect(1000);
+        assert!(quota.take(&kubelet.session, 1).is_ok());
+        drop(taken);
+        assert_eq!((quota.all.load(Relaxed), budget.held()), (0, 0));
+    }
+
+    #[test]
+    fn quota_of_initialization_fills_a_connection() {
+        let (clients, budget) = (Clients::new(4096, Instant::now()), MemoryBudget::new(10_000));
+        let quota = Quota::new(Places::Initialization, Arc::clone(&budget));
+        let connect = || clients.admit(Identity::of([10, 0, 0, 1].into()), Instant::now()).expect("room");
+        let connections = [connect(), connect(), connect()];
+        let mut taken = Vec::new();
+        let mut take = |at: usize| {
+            let results = (0..2000).map(|_| quota.take(&connections[at].session, 1));
+            let before = taken.len();
+            taken.extend(results.filter_map(Result::ok));
+            taken.len() - before
+        };
+        assert_eq!([take(0), take(1)], [1024, 1024]);
+        assert!((600..1024).contains(&take(2)), "a client alone has a third of all");
+        drop(taken);
+        assert_eq!((quota.all.load(Relaxed), budget.held()), (0, 0));
     }
 }

@@ -2,7 +2,11 @@
 
 use http::{HeaderValue, Method, header, request::Parts};
 
-use super::refusal::{Refusal, shortened};
+use super::{
+    grpc::health_reflection::AuxService,
+    head::media_type,
+    refusal::{Refusal, shortened},
+};
 use crate::{
     model::{Phase, registration::Segment},
     review::OtherVersions,
@@ -16,15 +20,14 @@ pub(super) enum Route {
     Webhook(WebhookRoute),
     /// A review over gRPC.
     Admission(Phase),
-    Health,
+    /// A call of health or reflection.
+    Aux(AuxService),
     /// An instance of an initializer.
     Attach,
     /// An apiserver that reports its unfinished objects.
     Follow,
     /// Another call of such an apiserver.
     Initialization(InitializationCall),
-    ReflectionV1,
-    ReflectionV1Alpha,
 }
 
 /// Single call of an apiserver that stores unfinished objects.
@@ -40,7 +43,7 @@ pub(super) enum InitializationCall {
 pub(super) struct WebhookRoute {
     pub(super) phase: Phase,
     pub(super) other_versions: OtherVersions,
-    /// The mutating hooks that are asked, where `gatepost register` has registered some apart.
+    /// The mutating hooks that are called, where `gatepost register` has registered some apart.
     pub(super) segment: Option<Segment>,
 }
 
@@ -48,10 +51,10 @@ impl WebhookRoute {
     /// Reviews of a kube-apiserver to which different hooks of one resource are different webhooks, one a version;
     /// in the path because a webhook's URL may have no query. `gatepost register` prints it.
     const VALIDATE_ONE_VERSION: &str = "/validate/one-version";
-    /// The same of mutating hooks.
+    /// The path of mutating hooks for such reviews.
     const MUTATE_ONE_VERSION: &str = "/mutate/one-version";
 
-    /// Route of this path, where reviews are taken at it.
+    /// Route of a path at which reviews are taken.
     pub(super) fn at(path: &str) -> Option<Self> {
         let (path, segment) = match Segment::split(path) {
             Some((path, segment)) if path.starts_with("/mutate") => (path, Some(segment)),
@@ -76,7 +79,7 @@ pub(super) fn route(parts: &Parts) -> Result<Route, Refusal> {
     }
     let (service, method) = path.get(1..).and_then(|rest| rest.split_once('/')).unwrap_or_default();
     if !parts.headers.get(header::CONTENT_TYPE).is_some_and(is_grpc) {
-        // A caller that names our service gets the fault of its call, any other the list of paths.
+        // A caller that names our service learns the fault of its call, any other the list of paths.
         return Err(match service {
             names::ADMISSION if parts.method != Method::POST => Refusal::Method,
             names::ADMISSION => Refusal::NotGrpc,
@@ -96,9 +99,9 @@ pub(super) fn route(parts: &Parts) -> Result<Route, Refusal> {
         (names::INITIALIZATION, "QuotaPhase") => Ok(Route::Initialization(InitializationCall::QuotaPhase)),
         (names::INITIALIZATION, "Hold") => Ok(Route::Initialization(InitializationCall::Hold)),
         (names::INITIALIZATION, "Follow") => Ok(Route::Follow),
-        (names::HEALTH, _) => Ok(Route::Health),
-        ("grpc.reflection.v1.ServerReflection", _) => Ok(Route::ReflectionV1),
-        ("grpc.reflection.v1alpha.ServerReflection", _) => Ok(Route::ReflectionV1Alpha),
+        (names::HEALTH, _) => Ok(Route::Aux(AuxService::Health)),
+        ("grpc.reflection.v1.ServerReflection", _) => Ok(Route::Aux(AuxService::ReflectionV1)),
+        ("grpc.reflection.v1alpha.ServerReflection", _) => Ok(Route::Aux(AuxService::ReflectionV1Alpha)),
         _ => Err(Refusal::UnknownService { path: shortened(path) }),
     }
 }
@@ -108,11 +111,6 @@ fn is_grpc(value: &HeaderValue) -> bool {
     kind.eq_ignore_ascii_case(b"application/grpc") || kind.eq_ignore_ascii_case(b"application/grpc+proto")
 }
 
-/// A content type without its parameters.
-pub(super) fn media_type(value: &HeaderValue) -> &[u8] {
-    value.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii()
-}
-
 #[cfg(test)]
 mod tests {
     use http::Request;
@@ -120,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_find_their_way() {
+    fn calls_are_routed_by_path_method_and_content_type() {
         let routed = |method: &str, kind: &str, path: &str| {
             let request =
                 Request::builder().method(method).uri(path).header("content-type", kind).body(()).expect("request");
@@ -134,7 +132,7 @@ mod tests {
         for kind in ["application/json", "application/grpc+json", "application/grpc-web", ""] {
             assert_eq!(routed("POST", kind, review), Err(Refusal::NotGrpc), "{kind}");
             assert_eq!(routed("GET", kind, review), Err(Refusal::Method), "{kind}");
-            // Faults of these are reported by the code of their road.
+            // Their own faults are found later.
             assert_eq!(
                 routed("GET", kind, "/validate?timeout=1s"),
                 webhook(Phase::Validate, OtherVersions::Fail),
@@ -162,7 +160,7 @@ mod tests {
         assert_eq!(routed("GET", "application/grpc", review), Err(Refusal::Method));
         let grpc = |path| routed("POST", "application/grpc", path);
         assert_eq!(grpc("/gatepost.v1.Admission/Validate"), Ok(Route::Admission(Phase::Validate)));
-        assert_eq!(grpc("/grpc.health.v1.Health/Check"), Ok(Route::Health));
+        assert_eq!(grpc("/grpc.health.v1.Health/Check"), Ok(Route::Aux(AuxService::Health)));
         let call = |call| Ok(Route::Initialization(call));
         assert_eq!(grpc("/gatepost.v1.Initialization/ReadPolicy"), call(InitializationCall::ReadPolicy));
         assert_eq!(grpc("/gatepost.v1.Initialization/QuotaPhase"), call(InitializationCall::QuotaPhase));

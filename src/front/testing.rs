@@ -13,8 +13,11 @@ use tokio::{
 };
 
 use super::{
-    Front, FrontLimits,
-    accept::{identity::Identity, life::Life},
+    accept::{client::Identity, clients::AdmittedConnection},
+    connection,
+    drain::{self, Life},
+    limits::FrontLimits,
+    state::{ConnectionContext, Front},
 };
 use crate::{
     live::Current,
@@ -50,12 +53,28 @@ pub(super) fn serve<Io>(front: &Arc<Front>, io: Io) -> (watch::Sender<Life>, Joi
 where
     Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (life, watched) = watch::channel(Life::Serving);
     // By the clock that tests pause.
     let now = tokio::time::Instant::now().into_std();
-    let admitted = front.clients().admit(Identity::Loopback, now).expect("room");
-    let front = Arc::clone(front);
-    let serving = tokio::spawn(async move { front.serve(0, io, &admitted, watched).await });
+    let admitted = front.clients.admit(Identity::Loopback, now).expect("room");
+    serve_admitted(front, io, admitted)
+}
+
+/// Serves that connection, which has been admitted.
+pub(super) fn serve_admitted<Io>(
+    front: &Arc<Front>,
+    io: Io,
+    admitted: AdmittedConnection,
+) -> (watch::Sender<Life>, JoinHandle<()>)
+where
+    Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (life, drain) = drain::channel(front.limits.drain);
+    let context =
+        ConnectionContext { front: Arc::clone(front), session: Arc::clone(&admitted.session), worker: 0, drain };
+    let serving = tokio::spawn(async move {
+        connection::serve_http(context, io).await;
+        drop(admitted);
+    });
     (life, serving)
 }
 
@@ -68,7 +87,7 @@ pub(super) fn connect(front: &Arc<Front>) -> (DuplexStream, watch::Sender<Life>,
 
 /// One sample of the metrics.
 pub(super) fn metric(front: &Front, sample: &str) -> f64 {
-    let page = front.gate().metrics.render().expect("metrics");
+    let page = front.gate.metrics.render().expect("metrics");
     let value = page.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
     value.expect("there").parse().expect("a number")
 }

@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     model::{Step, Unreachable},
-    tls::error_text::reason,
+    tls::reason,
 };
 
 /// A peer that acknowledges nothing for so long is gone, whatever it promised: half-open connections to dead pods

@@ -9,9 +9,9 @@ use super::{
     upstream::{Upstream, UpstreamError},
 };
 use crate::{
-    files::{BlockingReads, Unread},
+    files::{BlockingReads, ReadFailure},
     kube::{ApiEndpoint, KubeAccess, KubeError},
-    tls::{TlsError, files},
+    tls::{TlsError, read_file},
 };
 
 /// Interval of looks at the files.
@@ -51,7 +51,7 @@ pub enum OriginError {
     Upstream(#[from] UpstreamError),
     /// Files that could not be looked at.
     #[error(transparent)]
-    Unread(#[from] Unread),
+    Unread(#[from] ReadFailure),
 }
 
 /// Upstreams of a proxy: without and with the front proxy's certificate.
@@ -74,7 +74,7 @@ impl RequestOrigin {
                 endpoint.url = url.trim_end_matches('/').to_owned();
             }
             let front_proxy =
-                this.front_proxy.map(|(cert, key)| Ok::<_, TlsError>((files::read(&cert)?, files::read(&key)?)));
+                this.front_proxy.map(|(cert, key)| Ok::<_, TlsError>((read_file(&cert)?, read_file(&key)?)));
             Ok(Contents { endpoint, front_proxy: front_proxy.transpose()? })
         };
         reads.run(LOOK_WITHIN, reading).await?

@@ -298,7 +298,7 @@ fn document(review: &Review, place: Range<usize>, ends: Option<ContainerEnds>) -
     };
     match review.encoding {
         Encoding::Json(_) => match ends {
-            Some(ends) => JsonDocument::noted(bytes, ends),
+            Some(ends) => JsonDocument::recorded(bytes, ends),
             None => JsonDocument::checked(bytes),
         },
         Encoding::Envelope(_) | Encoding::Grpc => JsonDocument::new(bytes),

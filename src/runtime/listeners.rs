@@ -16,7 +16,7 @@ use socket2::Socket;
 use crate::{
     front::{
         Bound,
-        accept::shared_port::{self, SharedPort},
+        accept::listener::{self, SharedPort},
     },
     tls::ServerTls,
 };
@@ -79,7 +79,7 @@ impl Port {
         }
         let refused = |cause| BindError::Refused { address: address.to_string(), cause };
         if shared {
-            return shared_port::bind(address).map(Self::Shared).map_err(|cause| match cause.kind() {
+            return listener::bind_shared(address).map(Self::Shared).map_err(|cause| match cause.kind() {
                 io::ErrorKind::AddrInUse => BindError::NotShared(address),
                 _ => refused(cause),
             });
@@ -111,10 +111,8 @@ impl Port {
         };
         match self {
             Self::Own(listener) => tokio::net::TcpListener::from_std(listener).map(bound),
-            Self::Shared(socket) if at_once => shared_port::listening(socket).map(bound),
-            Self::Shared(socket) => {
-                Ok(Bound::Shared(SharedPort::new(move || shared_port::listening(socket).map(bound))))
-            }
+            Self::Shared(socket) if at_once => listener::listen(socket).map(bound),
+            Self::Shared(socket) => Ok(Bound::Shared(SharedPort::new(move || listener::listen(socket).map(bound)))),
         }
     }
 
@@ -125,7 +123,7 @@ impl Port {
     pub fn for_operators(self) -> io::Result<tokio::net::TcpListener> {
         match self {
             Self::Own(listener) => tokio::net::TcpListener::from_std(listener),
-            Self::Shared(socket) => shared_port::listening(socket),
+            Self::Shared(socket) => listener::listen(socket),
         }
     }
 }

@@ -16,7 +16,7 @@ use super::{
     threads::{UnwaitedRuntime, Workers},
 };
 use crate::{
-    front::{Bound, Front, accept::listen},
+    front::{Bound, Front, accept},
     live::Current,
     telemetry::{Audit, Metrics},
 };
@@ -115,12 +115,12 @@ impl Service {
     /// served, to the last.
     pub(super) fn run(self, runtime: UnwaitedRuntime) {
         let Self { front, sockets, socket_file, workers, loops, mut stopped, outcome, end } = self;
-        let audit = Arc::clone(&front.gate().audit);
+        let audit = Arc::clone(&front.gate.audit);
         let drained = runtime.block_on(async {
             let stopped = async move { stopped.wait_for(|stopped| *stopped).await.map_or((), drop) };
             let mut loops = loops.spawn();
             let drained = tokio::select! {
-                drained = listen::serve(front, sockets, workers.handles(), stopped) => Some(drained.cut),
+                drained = accept::serve(front, sockets, workers.handles(), stopped) => Some(drained.cut),
                 () = loops.panicked() => None,
             };
             let drained = DrainResult { cut: drained };

@@ -104,7 +104,7 @@ impl Workers {
 
     /// Their runtimes.
     pub(super) fn runtimes(&self) -> Vec<Handle> {
-        self.workers.iter().map(|worker| worker.handle().clone()).collect()
+        self.workers.iter().map(|worker| worker.handle.clone()).collect()
     }
 
     /// Has them end.

@@ -3,7 +3,6 @@
 //! The [`Index`] only nominates. [`MatchedRequest::seen_by`] decides, so neither a hash collision nor a rule filed under "any"
 //! to save room can make a wrong match.
 
-pub(crate) mod exempt;
 mod index;
 pub(crate) mod matched;
 
@@ -39,7 +38,7 @@ impl Matcher {
     /// its objects are served. Allocates nothing while `out` has room.
     pub(super) fn matching(&self, hooks: &[Arc<Hook>], review: &Review, served: Option<&Served>, out: &mut HookSet) {
         out.clear();
-        if exempt::is_virtual(review) || exempt::is_ours(review) {
+        if crate::model::exempt::is_virtual(review) || crate::model::exempt::is_ours(review) {
             return;
         }
         let request = MatchedRequest::of(review, served);
@@ -47,7 +46,7 @@ impl Matcher {
         if let Some(sent) = &request.sent {
             self.index.nominate(sent, |hook, rule| consider(hooks, &request, hook, rule, out));
         }
-        if exempt::is_admission_config(review) {
+        if crate::model::exempt::is_admission_config(review) {
             out.retain(|matched| hooks[matched.hook as usize].sees_admission_config);
         }
         out.sort_unstable();

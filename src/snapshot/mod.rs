@@ -46,10 +46,7 @@ pub use self::{
     },
     describe::describe_protocol,
     document::{note::Note, problem::Problem, spelling::nearest_words},
-    matcher::{
-        exempt::{Eligibility, exempt_resources},
-        matched::{HookSet, How, Matched, WantedVersion},
-    },
+    matcher::matched::{HookSet, How, Matched, WantedVersion},
     reload::{
         checked_file::CheckedFile,
         kept::{HeldBackDocument, Kept},
@@ -57,11 +54,12 @@ pub use self::{
         relaxation::Relaxation,
     },
 };
+pub use crate::model::exempt::Eligibility;
 use crate::{
     cel::Condition,
     model::{
         Bypass, FailurePolicy, Hook, HookType, Labels, ResourceInitializers, Review, Rollout, Selector, Served,
-        registration::Segment,
+        exempt::eligibility, registration::Segment,
     },
 };
 
@@ -277,7 +275,7 @@ impl Snapshot {
 
     /// Eligibility of this request for hooks, whatever the rules are.
     pub fn eligibility(&self, review: &Review) -> Eligibility {
-        matcher::exempt::eligibility(review, self.static_hooks)
+        eligibility(review, self.static_hooks)
     }
 
     /// Origin of hook number `index`.

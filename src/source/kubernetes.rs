@@ -33,7 +33,7 @@ use self::{
 };
 use super::{Contents, READ_DEADLINE, ReadError, references};
 use crate::{
-    adopt::{Lease, MOST_WEBHOOKS, Unserved},
+    adopt::{Lease, MAX_WEBHOOKS, UnservedWebhook},
     clock::{Moment, slept},
     files::BlockingReads,
     kube::{KubeAccess, KubeClient, KubeError, List, ReloadingClient},
@@ -91,7 +91,7 @@ impl fmt::Display for KubernetesLocation {
 ///    pages. (Kinds that an apiserver keeps in another store, `--etcd-servers-overrides`, have no such revision: the
 ///    read fails.)
 /// 3. The cluster's identity is asked for last, on the same connection, with every read: it is answered from memory,
-///    and nothing of another cluster is ever applied.
+///    and nothing of another cluster is ever conditions_document.
 ///
 /// All of it has [`READ_DEADLINE`] together.
 #[derive(Debug)]
@@ -118,15 +118,15 @@ struct Adoption {
     adopting: Shared,
     views: watch::Sender<Arc<AdoptionView>>,
     /// Webhooks that were given back before anything was served.
-    given_back: mpsc::Sender<Unserved>,
+    given_back: mpsc::Sender<UnservedWebhook>,
     /// The other end, until the loop that writes has it.
-    records: Option<mpsc::Receiver<Unserved>>,
+    records: Option<mpsc::Receiver<UnservedWebhook>>,
 }
 
 impl Adoption {
     fn new(replica: &str) -> Self {
         let instance = RandomState::new().build_hasher().finish();
-        let (given_back, records) = mpsc::channel(MOST_WEBHOOKS);
+        let (given_back, records) = mpsc::channel(MAX_WEBHOOKS);
         Self {
             holder: format!("{replica}/{instance:016x}"),
             opened: Moment::now(slept),
@@ -154,7 +154,7 @@ pub struct AdoptionReads {
     /// Result of each read.
     pub views: watch::Receiver<Arc<AdoptionView>>,
     /// Webhooks that this replica has given back before it served, to be recorded.
-    pub given_back: mpsc::Receiver<Unserved>,
+    pub given_back: mpsc::Receiver<UnservedWebhook>,
 }
 
 /// Everything of one read, as the apiserver returned it.

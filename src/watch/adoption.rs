@@ -40,8 +40,8 @@ pub use self::{
 };
 use crate::{
     adopt::{
-        Claims, Decision, LEADER, LEADS, Lead, Lease, Plan, RESUMES, Reason, SeenWebhook, Turn, UNHEARD_FOR, Unserved,
-        WebhookKey, Write, leader_lease, lease_name,
+        Claims, Decision, LEADER_LEASE, LEADER_LEASE_DURATION, Leadership, Lease, MAX_READ_AGE_WITH_STALE_LEASE,
+        MAX_READ_GAP, Plan, Reason, SeenWebhook, Turn, UnservedWebhook, WebhookKey, Write, leader_lease, lease_name,
     },
     clock::{Moment, slept},
     kube::{KubeAccess, KubeClient, KubeError, ReloadingClient},
@@ -60,10 +60,10 @@ const RENEW: Duration = Duration::from_secs(5);
 const WRITES_WITHIN: Duration = Duration::from_secs(3);
 /// Time after a renewal within which they end, answered or not, so that the lease is renewed again in time.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(4);
-const _: () = assert!(2 * WRITES_WITHIN.as_secs() <= LEADS.as_secs());
-const _: () = assert!(WRITTEN_WITHIN.as_secs() + 2 <= LEADS.as_secs());
+const _: () = assert!(2 * WRITES_WITHIN.as_secs() <= LEADER_LEASE_DURATION.as_secs());
+const _: () = assert!(WRITTEN_WITHIN.as_secs() + 2 <= LEADER_LEASE_DURATION.as_secs());
 // A replica that does not trust what it has read any more begins anew.
-const _: () = assert!(RESUMES.as_secs() <= STALE_AFTER.as_secs());
+const _: () = assert!(MAX_READ_GAP.as_secs() <= STALE_AFTER.as_secs());
 /// Interval at which the apiserver's version is read.
 const VERSION_EVERY: Duration = Duration::from_secs(600);
 /// Most leases of dead replicas that are deleted at one turn.
@@ -79,7 +79,7 @@ pub struct Adoption {
     metrics: Arc<Metrics>,
     recorder: Recorder,
     rights: Rights,
-    lead: Lead,
+    lead: Leadership,
     /// Claims that were published last, and when.
     said: Option<(Claims, Instant)>,
     /// Time at which the apiserver's version was read, and the version where it has no match conditions.
@@ -116,7 +116,7 @@ impl Adoption {
             reads,
             current,
             metrics,
-            lead: Lead::default(),
+            lead: Leadership::default(),
             said: None,
             version: None,
             told: BTreeMap::new(),
@@ -167,9 +167,9 @@ impl Adoption {
     }
 
     async fn turn(&mut self, view: &AdoptionView) -> Result<(), Failure> {
-        self.current.trust_for(if view.followed.unheard { UNHEARD_FOR } else { STALE_AFTER });
+        self.current.trust_for(if view.followed.lease_is_stale { MAX_READ_AGE_WITH_STALE_LEASE } else { STALE_AFTER });
         let client = self.connection.client().await?;
-        let in_force = InForce::of(&self.current.load(), &view.followed.asked);
+        let in_force = InForce::of(&self.current.load(), &view.followed.webhooks);
         self.count(view, &in_force.called);
         let counted_on = self.displaced.counted_on(in_force, Instant::now());
         if let Some(other) = self.rights.other_cluster(&view.cluster).await.map(str::to_owned) {
@@ -187,7 +187,7 @@ impl Adoption {
             self.reads.adopt.write_lease(&client, &self.reads.holder, Some(&claims)).await?;
             self.said = Some((claims, Instant::now()));
         }
-        self.lead.hear(view.now, &view.leases);
+        self.lead.observe(view.now, &view.leases);
         let Some(leader) = view.leases.iter().find(|lease| lease.is_leader()) else {
             return Ok(self.reads.adopt.make_leader_lease(&client).await?);
         };
@@ -229,22 +229,22 @@ impl Adoption {
         let unsupported = self.unsupported(client).await?;
         let held = leader.holder == self.reads.holder;
         let AdoptionView { now, leases, registered, .. } = view;
-        let ways = registered.iter().flat_map(|one| one.ways.iter().cloned()).collect();
+        let ways = registered.iter().flat_map(|one| one.routes.iter().cloned()).collect();
         let receivers = &*self.receiving.read(client, ways).await;
         let unsupported = unsupported.as_deref();
-        let turn = Turn { now: *now, leases, seen, registered, receivers, unsupported, held };
+        let turn = Turn { now: *now, leases, seen, registrations: registered, receivers, unsupported, held };
         let plan = self.lead.plan(turn);
         let renewed = Moment::now(slept);
         let (version, holder, status) = (&leader.version, &self.reads.holder, plan.status());
         let lease = leader_lease(version, holder, &micro_time(), &plan.announcement, &status, &plan.fights);
-        let path = format!("{}/{LEADER}", self.reads.adopt.leases());
+        let path = format!("{}/{LEADER_LEASE}", self.reads.adopt.leases());
         match client.patch(&path, MERGE, &lease).await {
             Ok(()) => {}
             // Somebody else has written it since: the next read has that.
             Err(KubeError::Unwritten { code: 409, .. }) => return Ok(()),
             Err(error) => return Err(error.into()),
         }
-        self.lead.announced(*now, Moment::now(slept).since(self.reads.opened));
+        self.lead.leader().on_announced(*now, Moment::now(slept).since(self.reads.opened));
         if !std::mem::replace(&mut self.leads, true) {
             tracing::info!(replica = self.reads.adopt.replica, "this replica takes webhooks over from now on");
         }
@@ -278,7 +278,7 @@ impl Adoption {
                 Err(error) => drop(failure.get_or_insert(error)),
             }
         }
-        for guard in plan.guards.iter().take_while(|_| in_time()) {
+        for guard in plan.finalizers.iter().take_while(|_| in_time()) {
             if let Err(error) = hold(client, guard).await {
                 failure.get_or_insert(error);
             }
@@ -291,7 +291,7 @@ impl Adoption {
                 failure.get_or_insert(error);
             }
         }
-        for name in self.lead.forgotten(view.now, &view.leases).take(SWEPT).take_while(|_| in_time()) {
+        for name in self.lead.abandoned(view.now, &view.leases).take(SWEPT).take_while(|_| in_time()) {
             client.delete(&format!("{}/{name}", self.reads.adopt.leases())).await?;
         }
         failure.map_or(Ok(()), Err)
@@ -306,12 +306,12 @@ impl Adoption {
                     tracing::warn!(%webhook, why, "the apiserver refuses to have our condition there brought up to date");
                 }
                 let refused = write.taken.iter().chain(&write.fenced).chain(&write.outdated);
-                refused.for_each(|key| self.lead.refused(key, why.clone(), now));
+                refused.for_each(|key| self.lead.leader().on_refusal(key, why.clone(), now));
             }
             Written::Done => {
                 let landed = Moment::now(slept).since(self.reads.opened);
                 for key in &write.taken {
-                    self.lead.landed(key, landed);
+                    self.lead.leader().on_taken(key, landed);
                     self.recorder.record(Some(client), key, None, &write.read.0);
                 }
             }
@@ -343,7 +343,7 @@ impl Adoption {
         }
         let adoption = self.metrics.adoption();
         adoption.set_left(Some(left));
-        adoption.set_drops(self.lead.drops());
+        adoption.set_drops(self.lead.leader().drops());
     }
 
     fn count(&mut self, view: &AdoptionView, in_force: &BTreeSet<String>) {
@@ -351,11 +351,11 @@ impl Adoption {
         let is_called = |seen: &&SeenWebhook| in_force.contains(&seen.standing.id) && !seen.unsent;
         let (called, uncalled): (Vec<_>, Vec<_>) = carried.partition(is_called);
         self.metrics.adoption().set(Webhooks { called: called.len(), uncalled: uncalled.len() });
-        self.overlap.count(&view.followed.asked, in_force, self.metrics.adoption());
+        self.overlap.count(&view.followed.webhooks, in_force, self.metrics.adoption());
     }
 
     /// Records that this replica has given one back before it served.
-    async fn record_given_back(&mut self, Unserved { key, uid, reason, .. }: &Unserved) {
+    async fn record_given_back(&mut self, UnservedWebhook { key, uid, reason, .. }: &UnservedWebhook) {
         let client = timeout(WRITES_WITHIN, self.connection.client()).await.ok().and_then(Result::ok);
         self.recorder.record(client.as_ref(), key, Some(reason), uid);
     }
@@ -384,7 +384,7 @@ impl Adoption {
             let leases = self.reads.adopt.read_leases(&client).await?;
             let leader = leases.iter().find(|lease| lease.is_leader());
             if let Some(leader) = leader.filter(|leader| leader.holder == self.reads.holder) {
-                let path = format!("{}/{LEADER}", self.reads.adopt.leases());
+                let path = format!("{}/{LEADER_LEASE}", self.reads.adopt.leases());
                 let nobody = json!({"spec": {"holderIdentity": ""}, "metadata": {"resourceVersion": leader.version}});
                 // If that fails, the next leader waits until the lease has expired.
                 let _ = client.patch(&path, MERGE, &nobody).await;

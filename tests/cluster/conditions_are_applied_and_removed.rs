@@ -1,4 +1,4 @@
-//! The condition that keeps an apiserver from calling a webhook: applied, left out by the apiserver, and removed from an
+//! The condition that keeps an apiserver from calling a webhook: conditions_document, left out by the apiserver, and removed from an
 //! object that has changed meanwhile.
 #![allow(clippy::unwrap_used, reason = "test code")]
 

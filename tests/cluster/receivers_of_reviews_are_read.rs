@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::cluster::{Cluster, Say};
 use gatepost::{
-    adopt::{Receivers, Way},
+    adopt::{Receivers, Route},
     kube::{KubeAccess, KubeClient},
     watch::adoption::Receiving,
 };
@@ -14,29 +14,29 @@ use serde_json::json;
 const IDENTITIES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/gatepost/endpointslices";
 
-async fn read(cluster: &Cluster, ways: &[Way]) -> Vec<Receivers> {
+async fn read(cluster: &Cluster, ways: &[Route]) -> Vec<Receivers> {
     let folder = tempfile::tempdir().unwrap();
     let path = cluster.kubeconfig(folder.path(), json!({"token": "t"}), None);
     let client = KubeClient::open(&KubeAccess::Kubeconfig { path: Some(path), context: None }).await.unwrap();
     Receiving::default().read(&client, ways.iter().cloned().collect::<BTreeSet<_>>()).await
 }
 
-fn service() -> Way {
-    Way::Service { namespace: "gatepost".to_owned(), name: "gatepost".to_owned() }
+fn service() -> Route {
+    Route::Service { namespace: "gatepost".to_owned(), name: "gatepost".to_owned() }
 }
 
 #[tokio::test]
 async fn apiservers_are_counted_by_their_identity() {
     let cluster = Cluster::start().await;
     cluster.knows(IDENTITIES);
-    assert_eq!(read(&cluster, &[Way::Loopback, Way::Elsewhere]).await, [Receivers::Apiservers(0)]);
+    assert_eq!(read(&cluster, &[Route::Loopback, Route::OtherUrl]).await, [Receivers::Apiservers(0)]);
     for (name, renewed) in [("apiserver-a", "9999-01-01"), ("apiserver-b", "9999-01-01"), ("apiserver-c", "2001-01-01")]
     {
         let spec = json!({"renewTime": format!("{renewed}T00:00:00.000000Z"), "leaseDurationSeconds": 3600});
         cluster.has(IDENTITIES, json!({"metadata": {"name": name}, "spec": spec}));
     }
     cluster.asked();
-    assert_eq!(read(&cluster, &[Way::Loopback]).await, [Receivers::Apiservers(2)], "one has expired");
+    assert_eq!(read(&cluster, &[Route::Loopback]).await, [Receivers::Apiservers(2)], "one has expired");
     let asked = cluster.asked();
     assert!(
         asked.iter().all(|path| path.contains("labelSelector=apiserver.kubernetes.io%2Fidentity%3Dkube-apiserver"))
@@ -58,7 +58,7 @@ async fn endpoints_are_told_by_their_pods() {
 #[tokio::test]
 async fn a_right_that_is_missing_is_named() {
     for (way, path, right) in
-        [(Way::Loopback, IDENTITIES, "list on leases"), (service(), SLICES, "list on endpointslices")]
+        [(Route::Loopback, IDENTITIES, "list on leases"), (service(), SLICES, "list on endpointslices")]
     {
         let cluster = Cluster::start().await;
         cluster.says(path, Say::Status(403));

@@ -9,7 +9,7 @@ use std::{
 };
 
 use gatepost::{
-    front::{Bound, Drained, FrontLimits},
+    front::{Bound, DrainSummary, FrontLimits},
     tls::ServerTls,
 };
 use tokio::{
@@ -31,13 +31,13 @@ async fn a_call_under_way_is_finished_and_no_new_connection_taken() {
     let (response, mut rest) = caller.begin(grpc(REVIEW)).await;
     let mut message = review("1", 50_000);
     rest.send_data(message.split_to(10_000), false).expect("sent");
-    until("the call is read", || sidecar.front.inflight().bytes() > 0).await;
+    until("the call is read", || sidecar.front.inflight.bytes() > 0).await;
     sidecar.shutdown.send(()).expect("serving");
     until("draining", || sidecar.current.is_draining()).await;
     rest.send_data(message, true).expect("sent");
     ended(response).await.assert_allowed("1");
     let drained = timeout(LONG, sidecar.serving).await.expect("in time").expect("joined");
-    assert_eq!(drained, Drained { cut: 0 });
+    assert_eq!(drained, DrainSummary { cut: 0 });
     assert!(TcpStream::connect(sidecar.address).await.is_err(), "the socket is closed");
 }
 
@@ -47,12 +47,12 @@ async fn a_call_that_does_not_end_is_cut() {
     let caller = front::caller(sidecar.address).await;
     let (response, mut rest) = caller.begin(grpc(REVIEW)).await;
     rest.send_data(review("1", 50_000).slice(..10_000), false).expect("sent");
-    until("the call is read", || sidecar.front.inflight().bytes() > 0).await;
+    until("the call is read", || sidecar.front.inflight.bytes() > 0).await;
     sidecar.shutdown.send(()).expect("serving");
     let drained = timeout(LONG, sidecar.serving).await.expect("in time").expect("joined");
-    assert_eq!(drained, Drained { cut: 1 });
+    assert_eq!(drained, DrainSummary { cut: 1 });
     assert!(timeout(LONG, response).await.expect("in time").is_err());
-    let inflight = sidecar.front.inflight();
+    let inflight = &sidecar.front.inflight;
     until("its call is cancelled", || inflight.requests() == 0).await;
 }
 
@@ -136,7 +136,7 @@ async fn drained_under<Io: AsyncRead + AsyncWrite + Unpin>(sidecar: front::Sidec
     let message = review("1", 50_000);
     let mut caller = Bytewise::begin(io).await;
     caller.ask(1, &message).await;
-    until("the call is read", || sidecar.front.inflight().requests() == 1).await;
+    until("the call is read", || sidecar.front.inflight.requests() == 1).await;
     sidecar.shutdown.send(()).expect("serving");
     // First no stream is ruled out: what is on its way is still to come. Then there is a PING, behind which it has
     // come.
@@ -176,7 +176,7 @@ async fn drained_under<Io: AsyncRead + AsyncWrite + Unpin>(sidecar: front::Sidec
     assert!(!sidecar.serving.is_finished(), "nor does the process end before its callers have read");
     drop(caller);
     let drained = timeout(LONG, sidecar.serving).await.expect("in time").expect("joined");
-    assert_eq!(drained, Drained { cut: 0 });
+    assert_eq!(drained, DrainSummary { cut: 0 });
 }
 
 #[tokio::test]
@@ -206,7 +206,7 @@ async fn a_caller_that_writes_on_over_http_1_reads_its_last_answer() {
     let whole = webhook::review("last", 1000);
     let request = front::with(webhook::post("/validate"), "content-length", &whole.len().to_string());
     stream.write_all(webhook::head(&request).as_bytes()).await.expect("sent");
-    until("the request is read", || sidecar.front.inflight().requests() == 1).await;
+    until("the request is read", || sidecar.front.inflight.requests() == 1).await;
     sidecar.shutdown.send(()).expect("serving");
     until("draining", || sidecar.current.is_draining()).await;
     stream.write_all(&whole).await.expect("sent");
@@ -218,7 +218,7 @@ async fn a_caller_that_writes_on_over_http_1_reads_its_last_answer() {
     assert_eq!(stream.read(&mut [0]).await.expect("no reset"), 0);
     drop(stream);
     let drained = timeout(LONG, sidecar.serving).await.expect("in time").expect("joined");
-    assert_eq!(drained, Drained { cut: 0 });
+    assert_eq!(drained, DrainSummary { cut: 0 });
 }
 
 #[tokio::test]
@@ -227,11 +227,11 @@ async fn one_that_never_closes_holds_up_the_end_for_a_bounded_time_and_is_not_co
     let mut caller = Bytewise::begin(TcpStream::connect(sidecar.address).await.expect("connects")).await;
     let message = review("1", 10);
     caller.ask(1, &message).await;
-    until("the call is read", || sidecar.front.inflight().requests() == 1).await;
+    until("the call is read", || sidecar.front.inflight.requests() == 1).await;
     sidecar.shutdown.send(()).expect("serving");
     let ping = caller.next_of(PING).await;
     caller.send(PING, ACK, 0, &ping).await;
     caller.send(DATA, END_STREAM, 1, &message[1..]).await;
     let drained = timeout(LONG, sidecar.serving).await.expect("in time").expect("joined");
-    assert_eq!(drained, Drained { cut: 0 });
+    assert_eq!(drained, DrainSummary { cut: 0 });
 }

@@ -42,7 +42,7 @@ async fn by_a_reset_or_by_hanging_up() {
             stream.send_reset(h2::Reason::CANCEL);
         }
         timeout(LONG, hook.cancelled.notified()).await.expect("the hook call is cancelled");
-        until("nothing is in flight", || sidecar.front.inflight().requests() == 0).await;
+        until("nothing is in flight", || sidecar.front.inflight.requests() == 0).await;
     }
     assert_eq!(sidecar.metric("gatepost_refused_total{reason=\"cancelled\"}"), 2.0);
 }
@@ -68,7 +68,7 @@ async fn over_plain_http_too() {
             }
         }
         timeout(LONG, hook.cancelled.notified()).await.expect("the hook call is cancelled");
-        until("nothing is in flight", || sidecar.front.inflight().requests() == 0).await;
+        until("nothing is in flight", || sidecar.front.inflight.requests() == 0).await;
     }
     assert_eq!(sidecar.metric("gatepost_refused_total{reason=\"cancelled\"}"), 3.0);
 }

@@ -38,8 +38,8 @@ async fn between_good_calls(bad: Request<()>, payloads: Vec<Bytes>) -> Ended {
     caller.review("next", 2048).await.assert_allowed("next");
     rest.send_data(message, true).expect("sent");
     ended(slow).await.assert_allowed("slow");
-    until("everything in flight has ended", || sidecar.front.inflight().requests() == 0).await;
-    assert_eq!(sidecar.front.inflight().bytes(), 0);
+    until("everything in flight has ended", || sidecar.front.inflight.requests() == 0).await;
+    assert_eq!(sidecar.front.inflight.bytes(), 0);
     refused
 }
 
@@ -206,11 +206,11 @@ async fn a_caller_that_goes_away_ends_its_call() {
     let caller = front::caller(sidecar.address).await;
     let (response, mut stream) = caller.begin(grpc(REVIEW)).await;
     stream.send_data(review("1", 5000).slice(..500), false).expect("sent");
-    until("the call is read", || sidecar.front.inflight().bytes() > 500).await;
+    until("the call is read", || sidecar.front.inflight.bytes() > 500).await;
     stream.send_reset(h2::Reason::CANCEL);
-    until("the call has ended", || sidecar.front.inflight().requests() == 0).await;
+    until("the call has ended", || sidecar.front.inflight.requests() == 0).await;
     assert!(response.await.is_err());
-    assert_eq!(sidecar.front.inflight().bytes(), 0);
+    assert_eq!(sidecar.front.inflight.bytes(), 0);
     assert_eq!(sidecar.metric("gatepost_refused_total{reason=\"cancelled\"}"), 1.0);
     caller.review("2", 100).await.assert_allowed("2");
 }
@@ -223,7 +223,7 @@ async fn no_room_in_the_memory_budget() {
     let (first, mut rest) = caller.begin(grpc(REVIEW)).await;
     let mut message = review("first", 80_000);
     rest.send_data(message.split_to(79_990), false).expect("sent");
-    until("room is reserved", || sidecar.front.inflight().bytes() > 80_000).await;
+    until("room is reserved", || sidecar.front.inflight.bytes() > 80_000).await;
     let second = review("second", 50_000);
     let refused = caller.call(grpc(REVIEW), [second.clone()]).await;
     assert_eq!(refused.status, Some(RESOURCE_EXHAUSTED), "{refused:?}");
@@ -279,7 +279,7 @@ async fn one_connection_too_many_is_closed_while_the_others_have_a_review_and_el
     let (slow, mut rest) = caller.begin(grpc(REVIEW)).await;
     let mut message = review("slow", 1000);
     rest.send_data(message.split_to(100), false).expect("sent");
-    until("the call is read", || sidecar.front.inflight().requests() == 1).await;
+    until("the call is read", || sidecar.front.inflight.requests() == 1).await;
     let stream = tokio::net::TcpStream::connect(sidecar.address).await.expect("connects");
     let (mut send, connection) = h2::client::handshake(stream).await.expect("our own preface");
     let closed = tokio::spawn(connection);
@@ -288,7 +288,7 @@ async fn one_connection_too_many_is_closed_while_the_others_have_a_review_and_el
     assert_eq!(sidecar.metric("gatepost_refused_total{reason=\"client_share\"}"), 1.0);
     rest.send_data(message, true).expect("sent");
     ended(slow).await.assert_allowed("slow");
-    until("the call has ended", || sidecar.front.inflight().requests() == 0).await;
+    until("the call has ended", || sidecar.front.inflight.requests() == 0).await;
     front::caller(sidecar.address).await.review("next", 100).await.assert_allowed("next");
     assert_eq!(sidecar.metric("gatepost_refused_total{reason=\"evicted\"}"), 1.0);
 }

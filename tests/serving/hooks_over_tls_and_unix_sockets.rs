@@ -17,7 +17,7 @@ use crate::support::{
 };
 use gatepost::{
     app::{Running, Settings, Sidecar},
-    cli::ask::ask,
+    cli::review::ask,
     hooks::Method,
     snapshot::parse_url,
     wire::pb::k8s::io::api::admission::v1::AdmissionResponse,

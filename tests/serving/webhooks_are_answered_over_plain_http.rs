@@ -39,8 +39,8 @@ async fn reviews_are_answered_one_after_the_other_on_one_connection() {
         assert_allowed(&connection.call(kind, review("4", 10)).await, "4");
         assert_allowed(&connection.call(post("/validate"), review("5", 900_000)).await, "5");
     }
-    until("nothing is in flight", || sidecar.front.inflight().requests() == 0).await;
-    assert_eq!(sidecar.front.inflight().bytes(), 0);
+    until("nothing is in flight", || sidecar.front.inflight.requests() == 0).await;
+    assert_eq!(sidecar.front.inflight.bytes(), 0);
 }
 
 #[tokio::test]
@@ -266,7 +266,7 @@ async fn no_room_in_the_memory_budget() {
     first.write_all(webhook::head(&request).as_bytes()).await.expect("sent");
     let (most, rest) = whole.split_at(whole.len() - 10);
     first.write_all(most).await.expect("sent");
-    until("room is reserved", || sidecar.front.inflight().bytes() > 120_000).await;
+    until("room is reserved", || sidecar.front.inflight.bytes() > 120_000).await;
     for mut second in both(&sidecar).await {
         let refused = second.call(post("/validate"), review("second", 110_000)).await;
         assert_eq!(
@@ -319,7 +319,7 @@ async fn a_drain_ends_idle_connections_and_lets_requests_end() {
     let (mut idle, mut busy) = (http1(&sidecar).await, TcpStream::connect(sidecar.address).await.expect("connects"));
     assert_allowed(&idle.call(post("/validate"), review("1", 10)).await, "1");
     busy.write_all(webhook::head(&request).as_bytes()).await.expect("sent");
-    until("the request is read", || sidecar.front.inflight().requests() == 1).await;
+    until("the request is read", || sidecar.front.inflight.requests() == 1).await;
     sidecar.shutdown.send(()).expect("serving");
     let Connection::Http1(mut idle) = idle else { unreachable!() };
     assert_eq!(timeout(LONG, idle.read(&mut [0; 10])).await.expect("in time").expect("no reset"), 0, "closed");

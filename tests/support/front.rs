@@ -16,7 +16,7 @@ use std::{
 
 use bytes::{BufMut, Bytes, BytesMut};
 use gatepost::{
-    front::{Bound, Drained, Front, FrontLimits, Worker, accept::listen},
+    front::{Bound, DrainSummary, Front, FrontLimits, Worker, accept},
     live::Current,
     memory::MemoryBudget,
     review::{Gate, Reasons, Speculation},
@@ -52,7 +52,7 @@ pub struct Sidecar {
     pub current: Arc<Current>,
     pub metrics: Arc<Metrics>,
     pub shutdown: oneshot::Sender<()>,
-    pub serving: JoinHandle<Drained>,
+    pub serving: JoinHandle<DrainSummary>,
 }
 
 /// A sidecar without hooks, freshly configured.
@@ -109,7 +109,7 @@ fn before_with(gate: Arc<Gate>, limits: FrontLimits, budget: usize, address: Soc
     let workers = vec![Worker::new(0, Handle::current())];
     let (shutdown, signal) = oneshot::channel::<()>();
     let signal = async { drop(signal.await) };
-    let serving = tokio::spawn(listen::serve(Arc::clone(&front), vec![bound], workers, signal));
+    let serving = tokio::spawn(accept::serve(Arc::clone(&front), vec![bound], workers, signal));
     Sidecar { address, front, current, metrics, shutdown, serving }
 }
 

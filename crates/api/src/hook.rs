@@ -21,6 +21,22 @@ impl HookType {
             Self::Mutating => "Mutating",
         }
     }
+
+    /// Kind of the objects in which a cluster has hooks of this type.
+    pub const fn kind(self) -> &'static str {
+        match self {
+            Self::Validating => "ValidatingWebhookConfiguration",
+            Self::Mutating => "MutatingWebhookConfiguration",
+        }
+    }
+
+    /// Resource of these objects.
+    pub const fn resource(self) -> &'static str {
+        match self {
+            Self::Validating => "validatingwebhookconfigurations",
+            Self::Mutating => "mutatingwebhookconfigurations",
+        }
+    }
 }
 
 /// Reinvocation of a mutating hook where something changes the object after it. Upstream: `reinvocationPolicy`.

@@ -5,6 +5,7 @@ pub mod break_glass;
 pub mod builtin;
 pub mod bundle;
 pub mod bypass;
+pub mod exempt;
 pub mod failure_class;
 pub mod failure_kind;
 pub mod hook;

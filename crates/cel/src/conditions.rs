@@ -2,13 +2,12 @@
 
 use smallvec::SmallVec;
 
-use super::{
+use crate::{
     authorization::AccessCheck,
     check,
     evaluate::Evaluation,
-    fault::{Fault, Stop},
     input::Input,
-    meter::{Allowance, MOST_OF_ALL, Meter},
+    meter::{Allowance, Fault, MOST_OF_ALL, Meter, Stop},
     program::Program,
     value::Value,
 };

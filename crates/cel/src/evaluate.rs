@@ -4,12 +4,11 @@ use std::rc::Rc;
 
 use smallvec::SmallVec;
 
-use super::{
+use crate::{
     access,
     authorization::Authorizer,
-    fault::Fault,
     input::{Input, Part},
-    meter::Meter,
+    meter::{Fault, Meter},
     program::{Fold, Node, Variable},
     value::{List, Literal, Map, Value},
 };

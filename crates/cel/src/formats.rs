@@ -1,7 +1,7 @@
 //! Formats: texts of a form that Kubernetes gives a name. Source: `k8s.io/apiserver/pkg/cel/library/format.go`,
 //! `k8s.io/apimachinery/pkg/util/validation`, `k8s.io/kube-openapi/pkg/validation/strfmt`.
 
-use super::{time::Timestamp, url::Url};
+use crate::{time::Timestamp, url::Url};
 
 /// A named format.
 pub(super) struct Format {

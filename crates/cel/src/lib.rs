@@ -11,31 +11,19 @@
 //! evaluated until an access check has no decision yet. The caller has that check decided, and evaluates once more.
 
 mod access;
-mod aggregates;
 mod authorization;
-mod calls;
 mod check;
-mod clauses;
 mod conditions;
-mod document;
 mod evaluate;
-mod fault;
-mod folds;
 mod formats;
 mod functions;
 mod input;
-mod macros;
 mod meter;
-mod names;
+mod numbers;
 mod parse;
-mod pattern;
 mod program;
-mod quantity;
-mod request_fields;
-mod semver;
 #[cfg(test)]
 mod tests;
-mod text;
 mod time;
 mod types;
 mod url;
@@ -44,7 +32,6 @@ mod value;
 pub use self::{
     authorization::{AccessCheck, AccessDecision, AccessDecisions, AccessTarget, ResourceAccess, Subject},
     conditions::{Condition, ConditionsDecision, Evaluated, combined, decide},
-    document::JsonDocument,
-    input::{Input, Request, User},
+    input::{Input, JsonDocument, Request, User},
     meter::Allowance,
 };

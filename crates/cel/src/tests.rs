@@ -1,18 +1,18 @@
-mod authorizer;
-mod bounds;
-
 use std::{borrow::Cow, cell::Cell, collections::BTreeMap};
 
-use gatepost_json::{Cursor, Noted};
+use gatepost_json::{Cursor, EndsRecorder};
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-use super::{
+use crate::{
     AccessDecisions, Allowance, Condition, ConditionsDecision, Evaluated, Input, JsonDocument, Request, User,
     check::compile,
     combined, decide,
-    fault::{Fault, Stop},
+    meter::{Fault, Stop},
 };
+
+mod authorizer;
+mod bounds;
 
 #[derive(Deserialize)]
 struct Cases {
@@ -192,9 +192,9 @@ fn an_object_says_the_same_however_it_came() {
     let object = format!(
         r#"{{"a":{large},"metadata":{{"name":"first"}},{many}"spec":{{"l":{large},"x":{{"y":1}},"x":{{"y":2}}}},"metadata":{{"name":"last"}}}}"#
     );
-    let mut noted = Noted::for_a_review();
-    Cursor::new(&object).skip_noting(&mut noted).unwrap();
-    let ends = noted.counted_from(0).expect("it is large");
+    let mut noted = EndsRecorder::sparse();
+    Cursor::new(&object).skip_recorded(&mut noted).unwrap();
+    let ends = noted.relative_to(0).expect("it is large");
     let bytes = || Cow::Borrowed(object.as_bytes());
     let expressions = [
         "object.metadata.name == 'last' && object.spec.x.y == 2 && size(object) == 43",
@@ -202,7 +202,8 @@ fn an_object_says_the_same_however_it_came() {
         "object.k00 == 0 && object.k939 == 39 && !('k1' in object) && object.all(k, k != '')",
         "object.spec.l[1000] == 0",
     ];
-    for document in [JsonDocument::new(bytes()), JsonDocument::checked(bytes()), JsonDocument::noted(bytes(), ends)] {
+    for document in [JsonDocument::new(bytes()), JsonDocument::checked(bytes()), JsonDocument::recorded(bytes(), ends)]
+    {
         let input = Input { object: Some(document), ..input("{}", "null") };
         for expression in expressions {
             let condition = [Condition::compile("c", expression).unwrap()];

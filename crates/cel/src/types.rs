@@ -329,3 +329,50 @@ impl Unknowns {
         }
     }
 }
+
+// Folds: variables of a loop.
+
+/// The types of a loop's variables over a range of this type. One alone is an item of a list or a key of a map; two are
+/// place and item, or key and value.
+pub(super) fn variables(unknowns: &mut Unknowns, range: &Type, two: bool) -> Result<(Type, Option<Type>), String> {
+    let (first, second) = match unknowns.seen(range) {
+        Type::Dyn => (Type::Dyn, Type::Dyn),
+        unknown @ Type::Var(_) => {
+            unknowns.fits(&Type::Dyn, &unknown);
+            (Type::Dyn, Type::Dyn)
+        }
+        Type::List(item) if two => (Type::Int, Type::clone(&item)),
+        Type::List(item) => (Type::clone(&item), Type::Dyn),
+        Type::Map(key, value) => (Type::clone(&key), Type::clone(&value)),
+        other => {
+            let of = unknowns.known(&other);
+            return Err(format!(
+                "expression of type '{of}' cannot be range of a comprehension (must be list, map, or dynamic)"
+            ));
+        }
+    };
+    Ok((first, two.then_some(second)))
+}
+
+/// Names of types.
+pub(super) fn type_name(name: &str) -> Option<&'static str> {
+    const NAMES: [&str; 16] = [
+        "bool",
+        "int",
+        "uint",
+        "double",
+        "string",
+        "bytes",
+        "list",
+        "map",
+        "null_type",
+        "type",
+        "optional_type",
+        "google.protobuf.Duration",
+        "google.protobuf.Timestamp",
+        "kubernetes.Quantity",
+        "net.IP",
+        "net.CIDR",
+    ];
+    NAMES.into_iter().find(|known| *known == name)
+}

@@ -9,16 +9,12 @@ use std::{
     rc::Rc,
 };
 
-use super::{
+use crate::{
     authorization::{AccessDecision, Authorizer},
-    document::{Container, DocumentValue},
-    fault::Fault,
     formats::Format,
-    input::{Part, Request},
-    meter::{ENTRY, MOST_HELD, Meter, Room},
-    quantity::Quantity,
-    semver::Semver,
-    text::Text,
+    input::{Container, DocumentValue, Part, Request, Text},
+    meter::{ENTRY, Fault, MOST_HELD, Meter, Room},
+    numbers::{Quantity, Semver},
     time::{Duration, Timestamp},
     url::Url,
 };

@@ -18,8 +18,8 @@ use super::{
     error::{Done, Failure, listed, wants_another_token},
     login::{Token, Tokens},
     member::Member,
-    trust::Trust,
 };
+use crate::access::Trust;
 
 /// A member that has not answered a read for so long has the next one asked beside it.
 const HEDGE: Duration = Duration::from_millis(250);

@@ -4,7 +4,7 @@ use std::{error::Error as _, path::Path, time::Duration};
 
 use tonic::{Code, Status};
 
-use super::dial::NotDialled;
+use crate::member::NotDialled;
 use gatepost_tls::TlsError;
 
 /// Longest part of etcd's message that is repeated.

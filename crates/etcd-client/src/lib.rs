@@ -6,7 +6,6 @@
 mod access;
 mod ask;
 mod client;
-mod dial;
 mod error;
 mod login;
 mod member;
@@ -14,12 +13,9 @@ mod member;
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, clippy::unwrap_used)]
 #[rustfmt::skip]
 mod pb;
-mod range;
-mod trust;
 
 pub use self::{
     access::{EtcdAccess, Login, TlsFiles},
-    client::EtcdClient,
+    client::{EtcdClient, Glance, Pair, Ranged},
     error::EtcdError,
-    range::{Glance, Pair, Ranged},
 };

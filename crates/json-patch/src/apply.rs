@@ -4,13 +4,15 @@
 //! operation without `value` has the value `null`; a member that is not there is `null` for `test` and `copy`; scalars are
 //! equal only when they are written alike.
 
-use super::{
-    OperationFault, OperationKind, Patch,
-    node::{Child, Children, Piece},
-    operation::{Given, Operation, TextRange},
-    pointer::{self, Pointer},
+use bytes::Bytes;
+use bytestring::ByteString;
+
+use crate::{
+    node::{Child, Children, Node, NodeId, Null, Piece, Value},
+    operation::{self, OperationFault, OperationKind, Pointer},
+    patch::{Given, Operation, Patch, TextRange},
     text::{Span, Text},
-    tree::{NodeId, Null, Tree, Value},
+    tree::{Tree, Writer},
 };
 
 /// A tree that a patch is being applied to.
@@ -229,7 +231,369 @@ fn last(path: &str) -> std::borrow::Cow<'_, str> {
 
 /// An index below `len`; a negative one counts from there.
 fn index(part: &str, len: usize, field: &'static str) -> Result<usize, OperationFault> {
-    let index = pointer::index(part).ok_or(OperationFault::NotAnIndex(field))?;
+    let index = operation::index(part).ok_or(OperationFault::NotAnIndex(field))?;
     let index = if index < 0 { index + len as i64 } else { index };
     usize::try_from(index).ok().filter(|index| *index < len).ok_or(OperationFault::OutOfRange(field))
+}
+
+// Equality as `test` has it: scalars as they are written, objects by their members, arrays by their items.
+
+/// Bytes that are compared for each byte of a test's value. Of containers that lie deep in one another, the innermost bytes
+/// would be compared as often as they are deep; beyond this, containers are opened and not compared.
+const PATIENCE: usize = 8;
+/// Containers below so many bytes are always compared: they cannot lie deep, and opening them takes more memory.
+const SMALL: usize = 128;
+
+/// Result of comparing two values as they are written.
+enum Compared {
+    Equal,
+    Different,
+    /// Both are containers, and their children decide. The second one is a patch's.
+    ByChildren(Value, Span),
+}
+
+impl Tree {
+    /// Is a value of the document equal to one of a patch? Containers of the document stay open, so that asking again
+    /// costs what the other value is long, and not what stands in the document.
+    pub(super) fn equals(&mut self, ours: Value, other: Value) -> Result<bool, OperationFault> {
+        let len = match other {
+            Value::Raw(span) => span.len(),
+            Value::Null(_) | Value::Open(_) => 0,
+        };
+        let most = self.compared.saturating_add(PATIENCE * len);
+        let mut pairs = match self.compare(ours, other, most)? {
+            Compared::Equal => return Ok(true),
+            Compared::Different => return Ok(false),
+            Compared::ByChildren(ours, other) => vec![(ours, other)],
+        };
+        while let Some((ours, other)) = pairs.pop() {
+            let equal = match (self.opened(ours)?, self.opened(Value::Raw(other))?) {
+                (Some(ours), Some(other)) => self.pair_children(ours, other, most, &mut pairs)?,
+                _ => false,
+            };
+            if !equal {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Compares two values, large containers only until so many bytes were compared.
+    fn compare(&mut self, ours: Value, other: Value, most: usize) -> Result<Compared, OperationFault> {
+        let equal = match (ours, other) {
+            (Value::Raw(our), Value::Raw(other)) => {
+                let by_children = self.is_container(our) && self.is_container(other);
+                let len = our.len();
+                let affordable = !by_children || len < SMALL || self.compared.saturating_add(len) <= most;
+                if len == other.len() && affordable {
+                    self.compared += len;
+                    if self.str(our) == self.str(other) {
+                        return Ok(Compared::Equal);
+                    }
+                }
+                if by_children {
+                    return Ok(Compared::ByChildren(ours, other));
+                }
+                false
+            }
+            (Value::Open(_), Value::Raw(other)) if self.is_container(other) => {
+                return Ok(Compared::ByChildren(ours, other));
+            }
+            // So it is there: `null` that was copied is an empty object.
+            (Value::Null(Null::Copied), Value::Raw(_)) => {
+                self.opened(other)?.is_some_and(|other| self.is_empty_object(other))
+            }
+            (Value::Null(ours), Value::Null(other)) => ours == other && ours != Null::Copied,
+            _ => false,
+        };
+        Ok(if equal { Compared::Equal } else { Compared::Different })
+    }
+
+    /// Notes which children must be looked into; false where the two cannot be equal.
+    fn pair_children(
+        &mut self,
+        ours: NodeId,
+        other: NodeId,
+        most: usize,
+        pairs: &mut Vec<(Value, Span)>,
+    ) -> Result<bool, OperationFault> {
+        let places: Vec<_> = match (&self.node(ours).children, &self.node(other).children) {
+            (Children::Object(_), Children::Object(_)) => match self.pair_members(ours, other)? {
+                Some(places) => places,
+                None => return Ok(false),
+            },
+            (Children::Array(our_items), Children::Array(items)) if our_items.len() == items.len() => {
+                self.separate_items(ours)?;
+                self.separate_items(other)?;
+                let others = self.live(other).map(|(_, _, _, value)| value);
+                self.live(ours)
+                    .zip(others)
+                    .map(|((part, piece, _, value), other)| (part, piece, value, other))
+                    .collect()
+            }
+            _ => return Ok(false),
+        };
+        for (part, piece, value, other) in places {
+            match self.compare(value, other, most)? {
+                Compared::Equal => {}
+                Compared::Different => return Ok(false),
+                Compared::ByChildren(value, other) => {
+                    pairs.push((self.opened_in_place(ours, (part, piece), value)?, other));
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// The members of one object, each by part, piece and value, with the value that the other one has under that key.
+    /// `None` where the two have not the same keys.
+    #[expect(clippy::type_complexity, reason = "taken apart by the only caller")]
+    fn pair_members(
+        &mut self,
+        ours: NodeId,
+        other: NodeId,
+    ) -> Result<Option<Vec<(usize, usize, Value, Value)>>, OperationFault> {
+        self.index_live_members(ours)?;
+        self.index_members(other)?;
+        if self.live(ours).count() != self.live(other).count() {
+            return Ok(None);
+        }
+        let members: Vec<_> = self.live(ours).collect();
+        let mut pairs = Vec::with_capacity(members.len());
+        for (part, piece, child, value) in members {
+            let key = self.key(child.key).into_owned();
+            let Some(found) = self.member(other, &key)? else { return Ok(None) };
+            let Some(Piece::Child(Child { value: Some(other), .. })) = self.node_mut(other).piece_mut(0, found) else {
+                return Ok(None);
+            };
+            pairs.push((part, piece, value, *other));
+        }
+        Ok(Some(pairs))
+    }
+
+    /// Indexes the members of an object of the document, without those that were removed and those that another of the
+    /// same name has replaced, where they are many: the next test passes over all that are left.
+    fn index_live_members(&mut self, id: NodeId) -> Result<(), OperationFault> {
+        self.index_members(id)?;
+        let mostly_removed = 2 * self.live(id).count() < self.node(id).all_pieces().count();
+        if let Children::Object(object) = &mut self.node_mut(id).children
+            && mostly_removed
+        {
+            object.sweep();
+        }
+        self.index_members(id)
+    }
+
+    /// A child's value, opened and left so.
+    fn opened_in_place(
+        &mut self,
+        id: NodeId,
+        (part, piece): (usize, usize),
+        value: Value,
+    ) -> Result<Value, OperationFault> {
+        let Some(opened) = self.opened(value)? else { return Ok(value) };
+        if let Some(Piece::Child(child)) = self.node_mut(id).piece_mut(part, piece) {
+            child.value = Some(Value::Open(opened));
+        }
+        Ok(Value::Open(opened))
+    }
+
+    fn is_empty_object(&self, id: NodeId) -> bool {
+        matches!(self.node(id).children, Children::Object(_)) && self.node(id).all_pieces().next().is_none()
+    }
+
+    /// The children that stand alone and are not removed: by part and piece, with their value.
+    fn live(&self, id: NodeId) -> impl Iterator<Item = (usize, usize, Child, Value)> {
+        let node = self.node(id);
+        let parts = (0..).map_while(|part| Some((part, node.pieces(part)?)));
+        parts.flat_map(|(part, pieces)| pieces.iter().enumerate().map(move |(at, piece)| (part, at, piece))).filter_map(
+            |(part, at, piece)| match piece {
+                Piece::Child(child) => Some((part, at, *child, child.value?)),
+                Piece::Run(_) => None,
+            },
+        )
+    }
+}
+
+// Copies: the bytes that the value of a `copy` counts for, and its place in the tree.
+
+/// A value as Go would write it: without white space, and with escapes for HTML.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Measure {
+    len: usize,
+    blanks: usize,
+    /// Members that were removed, and were passed over all the same.
+    removed: usize,
+    /// Bytes of memory that its opened parts take.
+    held: usize,
+}
+
+/// Bytes of memory for one byte of a copy. A copy that would take more is written anew.
+const DEAREST: usize = 8;
+/// As much as any copy may take.
+const CHEAP: usize = 16 << 10;
+
+impl Measure {
+    fn add(&mut self, text: &str) {
+        let mut in_string = false;
+        let mut escaped = false;
+        let bytes = text.as_bytes();
+        for (at, byte) in bytes.iter().enumerate() {
+            if !in_string && matches!(byte, b' ' | b'\t' | b'\n' | b'\r') {
+                self.blanks += 1;
+                continue;
+            }
+            self.len += match byte {
+                b'<' | b'>' | b'&' => 6,
+                // U+2028 and U+2029 have three bytes, and an escape six.
+                0xe2 if matches!(bytes.get(at + 1..at + 3), Some([0x80, 0xa8 | 0xa9])) => 4,
+                _ => 1,
+            };
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' => escaped = true,
+                b'"' => in_string = !in_string,
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Tree {
+    /// A copy of a value, and of how many bytes it counts for, at most `left`. Where it had white space, the value
+    /// itself is to become what comes second: then it has none, and can be copied often in a time that its size pays
+    /// for.
+    pub(super) fn copied(&mut self, value: Value, left: usize) -> Result<(Value, Value, usize), OperationFault> {
+        let measure = match value {
+            Value::Null(Null::Absent) => return Ok((value, value, 0)),
+            Value::Null(Null::Given | Null::Copied) => {
+                let counts = "null".len();
+                return if counts > left {
+                    Err(OperationFault::CopiedTooMuch)
+                } else {
+                    Ok((Value::Null(Null::Copied), value, counts))
+                };
+            }
+            Value::Raw(_) | Value::Open(_) => self.measure(value),
+        };
+        if measure.len > left {
+            return Err(OperationFault::CopiedTooMuch);
+        }
+        if measure.blanks > 0 {
+            let compact = self.compact(value)?;
+            return Ok((compact, compact, measure.len));
+        }
+        if measure.removed > measure.len {
+            self.sweep(value);
+        }
+        // Opened parts may take many times the memory of their bytes, and only the value itself has been paid for.
+        if measure.held > CHEAP + DEAREST * measure.len {
+            return Ok((self.compact(value)?, value, measure.len));
+        }
+        self.weight.take(measure.held)?;
+        let copy = match value {
+            Value::Open(id) => Value::Open(self.copy_node(id)),
+            Value::Raw(_) | Value::Null(_) => value,
+        };
+        Ok((copy, value, measure.len))
+    }
+
+    /// Sets aside what was removed from containers in the value: copying it again then costs what it is long.
+    fn sweep(&mut self, value: Value) {
+        let Value::Open(id) = value else { return };
+        let mut reached = vec![id];
+        while let Some(id) = reached.pop() {
+            if let Children::Object(object) = &mut self.node_mut(id).children {
+                object.sweep();
+            }
+            reached.extend(self.open_children(id).into_iter().map(|(_, _, id)| id));
+        }
+    }
+
+    fn measure(&self, value: Value) -> Measure {
+        let mut measure = Measure::default();
+        let mut open = Vec::new();
+        let mut add = |measure: &mut Measure, value: Value| match value {
+            Value::Null(_) => measure.len += "null".len(),
+            Value::Raw(span) => measure.add(self.str(span)),
+            Value::Open(id) => open.push(id),
+        };
+        add(&mut measure, value);
+        while let Some(id) = open.pop() {
+            self.measure_node(self.node(id), &mut measure, &mut open);
+        }
+        measure
+    }
+
+    fn measure_node(&self, node: &Node, measure: &mut Measure, open: &mut Vec<u32>) {
+        let before = measure.len;
+        measure.held += node.held();
+        for piece in node.all_pieces() {
+            match piece {
+                Piece::Run(run) => {
+                    measure.add(self.str(Span { text: node.span.text, start: run.start, end: run.end }));
+                }
+                Piece::Child(Child { value: None, .. }) => {
+                    measure.removed += 1;
+                    continue;
+                }
+                Piece::Child(Child { key, value: Some(value), .. }) => {
+                    if node.is_object() {
+                        measure.add(self.str(*key));
+                        measure.len += ":".len();
+                    }
+                    match value {
+                        Value::Null(_) => measure.len += "null".len(),
+                        Value::Raw(span) => measure.add(self.str(*span)),
+                        Value::Open(id) => open.push(*id),
+                    }
+                }
+            }
+            measure.len += ",".len();
+        }
+        // As many brackets as there are, and one comma fewer.
+        measure.len += if measure.len > before { 1 } else { 2 };
+    }
+
+    /// The same value without white space, in a text of its own.
+    fn compact(&mut self, value: Value) -> Result<Value, OperationFault> {
+        let mut writer = Writer::new(self);
+        writer.value(value);
+        let mut compact = Vec::new();
+        let (mut in_string, mut escaped) = (false, false);
+        for byte in writer.finish().iter().flat_map(|bytes: &Bytes| bytes.iter()) {
+            match byte {
+                b' ' | b'\t' | b'\n' | b'\r' if !in_string => continue,
+                _ if escaped => escaped = false,
+                b'\\' => escaped = true,
+                b'"' => in_string = !in_string,
+                _ => {}
+            }
+            compact.push(*byte);
+        }
+        compact.shrink_to_fit();
+        self.weight.take(compact.len())?;
+        let Ok(compact) = ByteString::try_from(compact) else { return Ok(value) };
+        let end = compact.len() as u32;
+        let text = self.add_text(Text::written(compact));
+        Ok(Value::Raw(Span { text, start: 0, end }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_count_as_go_writes_them() {
+        let count = |text: &str| {
+            let mut measure = Measure::default();
+            measure.add(text);
+            (measure.len, measure.blanks)
+        };
+        assert_eq!(count(r#"{"a":[1,2]}"#), (11, 0));
+        assert_eq!(count("{ \"a b\" :\t[1,\n2] }"), (13, 5));
+        assert_eq!(count(r#""<a> & \"b c\"""#), (r#""\u003ca\u003e \u0026 \"b c\"""#.len(), 0));
+        assert_eq!(count("\"\u{2028}\u{2029}\u{2027}\""), (17, 0));
+    }
 }

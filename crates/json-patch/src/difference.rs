@@ -3,14 +3,14 @@
 //! Only containers that stand where they were opened are compared, child by child; anything else is a value by itself.
 //! Differences inside a container are folded into one `replace` of it where that is shorter.
 
-use super::{
-    node::{Child, Children, Piece},
-    pointer,
+use gatepost_json::{MAX_DEPTH, Rope};
+
+use crate::{
+    node::{Child, Children, NodeId, Null, Piece, Value},
+    operation,
     text::Span,
-    tree::{NodeId, Null, Tree, Value},
-    write::Writer,
+    tree::{Tree, Writer},
 };
-use gatepost_json::Rope;
 
 /// One operation. It refers to its path: the steps of one container would hold that container's path once each.
 struct Step {
@@ -128,15 +128,15 @@ impl Changes<'_> {
 
     fn push_part(&self, path: &mut String, part: Part) {
         match part {
-            Part::Member(key) => pointer::push(path, &self.tree.key(key)),
-            Part::Item(index) => pointer::push(path, &index.to_string()),
+            Part::Member(key) => operation::push(path, &self.tree.key(key)),
+            Part::Item(index) => operation::push(path, &index.to_string()),
         }
     }
 
     /// Length of a path's step as it is written.
     fn len_of(&self, part: Part) -> usize {
         match part {
-            Part::Member(key) => pointer::len_in_json(&self.tree.key(key)),
+            Part::Member(key) => operation::len_in_json(&self.tree.key(key)),
             Part::Item(index) => "/".len() + index.checked_ilog10().unwrap_or(0) as usize + 1,
         }
     }
@@ -311,5 +311,34 @@ fn length(lengths: &[usize], value: Value) -> usize {
         Value::Null(Null::Absent | Null::Given | Null::Copied) => "null".len(),
         Value::Raw(span) => span.len(),
         Value::Open(id) => lengths[id as usize],
+    }
+}
+
+// Depth: check that patches cannot make a document nest deeper than JSON may.
+
+impl Tree {
+    /// False where it certainly does not nest too deep. A value of `n` bytes nests at most `n / 2` deep, and one that
+    /// stands where it stood is as deep as it was; `lengths` are those of the nodes.
+    pub(super) fn may_nest_too_deep(&self, lengths: &[usize]) -> bool {
+        let mut reached: Vec<(NodeId, usize)> = vec![(self.root, 1)];
+        while let Some((id, depth)) = reached.pop() {
+            let node = self.node(id);
+            for piece in node.all_pieces() {
+                let Piece::Child(Child { value: Some(value), was, .. }) = piece else { continue };
+                let len = match value {
+                    Value::Null(_) => continue,
+                    Value::Raw(span) => span.len(),
+                    Value::Open(inner) => {
+                        reached.push((*inner, depth + 1));
+                        lengths[*inner as usize]
+                    }
+                };
+                let stayed = was.is_some_and(|was| self.is_as_it_was(node.span.text, *value, was));
+                if !stayed && depth + len / 2 > MAX_DEPTH {
+                    return true;
+                }
+            }
+        }
+        false
     }
 }

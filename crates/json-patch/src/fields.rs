@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::operation::{OperationKind, Patch};
+use crate::{operation::OperationKind, patch::Patch};
 
 /// Steps of a path that are looked at; one with more is taken for the whole object.
 const DEEPEST: usize = 64;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use gatepost_json::Rope;
 use serde_json::{Value, json};
 
-use super::*;
-use gatepost_json::Rope;
+use crate::*;
 
 fn document(object: &str) -> Document {
     Document::new(Rope::new([Bytes::copy_from_slice(object.as_bytes())])).expect("an object")
@@ -71,7 +71,7 @@ fn what_a_test_opens_is_no_more_than_it_says_beforehand() {
     ] {
         let patch = format!(r#"[{{"op":"test","path":"/a","value":{value}}}]"#);
         let patch = Patch::parse(patch.into()).unwrap();
-        let mut tree = document(&object).tree().clone();
+        let mut tree = document(&object).tree.clone();
         let before = Document::held_by(&tree);
         let mut application = apply::Application::of(&patch, &mut tree, 0);
         assert_eq!(application.apply(&patch.operations[0]), Err(OperationFault::TestFailed));
@@ -92,7 +92,7 @@ fn nested(depth: usize, inner: &str) -> String {
 }
 
 fn scanned(tree: &tree::Tree) -> usize {
-    tree.texts.iter().map(text::Text::scanned).sum()
+    tree.texts.iter().map(|text| text.scanned).sum()
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn what_opening_passes_over_is_linear_whatever_small_ones_are_opened_between() {
     }
     let patch = patch(&operations);
     let patched = document("{}").patched(&patch, PatchLimits::default()).unwrap();
-    let (scanned, bytes) = (scanned(patched.tree()), patch.size());
+    let (scanned, bytes) = (scanned(&patched.tree), patch.size());
     assert!(scanned < 20 * bytes, "{scanned} bytes are passed over, of a patch of {bytes}");
 }
 
@@ -124,7 +124,7 @@ fn what_a_test_compares_is_linear_however_deep_it_is() {
     ] {
         let object = format!("{{\"x\":{}}}", nested(2000, &ours));
         let patch = patch(&[format!(r#"{{"op":"test","path":"/x","value":{}}}"#, nested(2000, &other))]);
-        let mut tree = document(&object).tree().clone();
+        let mut tree = document(&object).tree.clone();
         let applied = apply::Application::of(&patch, &mut tree, 0).apply(&patch.operations[0]);
         assert_eq!(applied, if equal { Ok(()) } else { Err(OperationFault::TestFailed) });
         let (compared, scanned, bytes) = (tree.compared, scanned(&tree), object.len());
@@ -139,7 +139,7 @@ fn members_that_stood_there_twice_are_not_passed_over_by_each_test() {
     let object = format!("{{\"o\":{{{}\"a\":1}}}}", "\"a\":0,".repeat(MEMBERS));
     let test = r#"{"op":"test","path":"/o","value":{"a":1}}"#.to_owned();
     let patched = document(&object).patched(&patch(&[test.clone(), test]), PatchLimits::default()).unwrap();
-    let most = patched.tree().nodes.iter().map(|node| node.all_pieces().count()).max();
+    let most = patched.tree.nodes.iter().map(|node| node.all_pieces().count()).max();
     assert!(most < Some(10), "{most:?}");
     assert!(patched.difference().is_none());
     assert_eq!(text(patched.rope()), r#"{"o":{"a":1}}"#);
@@ -181,9 +181,9 @@ fn nothing_more_is_done_once_nobody_waits() {
     let patch = patch(&[r#"{"op":"add","path":"/a","value":1}"#.to_owned()]);
     let error = document("{}").patched_unless(&patch, PatchLimits::default(), cancelled.as_ref()).unwrap_err();
     assert_eq!(error, PatchError::Cancelled);
-    let mut tree = document("{}").tree().clone();
+    let mut tree = document("{}").tree.clone();
     let text = tree.add_text(text::Text::arrived("[]".into(), None));
-    let value = tree::Value::Raw(text::Span { text, start: 0, end: 2 });
+    let value = node::Value::Raw(text::Span { text, start: 0, end: 2 });
     assert!(matches!(tree.opened(value), Ok(Some(_))));
     tree.cancelled = cancelled;
     assert_eq!(tree.opened(value), Err(OperationFault::Cancelled), "also within an operation");

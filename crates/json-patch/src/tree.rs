@@ -16,39 +16,14 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use super::{
-    OperationFault,
-    array::Array,
-    node::{Child, Children, Node, Piece, Run, Was},
-    object::Object,
-    outline::Draft,
-    text::{Span, Text},
-    weight::Weight,
-};
+use bytes::Bytes;
 use gatepost_json::{Cursor, JsonReadError};
 
-/// The number of a node.
-pub(super) type NodeId = u32;
-
-/// A value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Value {
-    Null(Null),
-    /// Never `null`.
-    Raw(Span),
-    Open(NodeId),
-}
-
-/// Origin of a `null`. kube-apiserver's library distinguishes the three.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Null {
-    /// Written in a text, or left out of an operation.
-    Absent,
-    /// An operation's value.
-    Given,
-    /// A copy of a given one, which that library takes for an empty object.
-    Copied,
-}
+use crate::{
+    node::{Array, Child, Children, Node, NodeId, Null, Object, Piece, Run, Value, Was},
+    operation::OperationFault,
+    text::{Draft, Span, Text},
+};
 
 /// Pieces that a container is opened into, so that what is to be scanned for a child is a small part of it.
 const PIECES: usize = 32;
@@ -137,7 +112,7 @@ impl Tree {
         let (mut count, mut passed) = (0, 0);
         loop {
             let start = if is_object {
-                let Some((key, _)) = cursor.placed_key()? else { break };
+                let Some((key, _)) = cursor.key_with_range()? else { break };
                 key.start
             } else {
                 if !cursor.item()? {
@@ -151,20 +126,20 @@ impl Tree {
                 (Some(end), _) => {
                     let end = (end - span.start) as usize;
                     passed += end - value;
-                    cursor.pass_to(end);
+                    cursor.jump_to(end);
                 }
-                (None, Some(draft)) => cursor.skip_noting(draft)?,
+                (None, Some(draft)) => cursor.skip_recorded(draft)?,
                 (None, None) => cursor.skip()?,
             }
             let run_so_far = run.get_or_insert(Run { start, end: start, count: 0, ordinal: count });
             run_so_far.count += 1;
-            run_so_far.end = span.start + cursor.behind() as u32;
+            run_so_far.end = span.start + cursor.value_end() as u32;
             if (run_so_far.end - run_so_far.start) as usize >= step {
                 runs.extend(run.take().map(Piece::Run));
             }
             count += 1;
         }
-        let (end, scanned) = (span.start + cursor.behind() as u32, cursor.behind() - passed);
+        let (end, scanned) = (span.start + cursor.value_end() as u32, cursor.value_end() - passed);
         cursor.end()?;
         runs.extend(run.map(Piece::Run));
         let text = &mut self.texts[span.text as usize];
@@ -250,5 +225,251 @@ impl Tree {
         let pieces =
             parts.flat_map(|(part, pieces)| pieces.iter().enumerate().map(move |(at, piece)| (part, at, piece)));
         pieces.filter_map(|(part, at, piece)| Some((part, at, piece.opened()?))).collect()
+    }
+}
+
+// Weight: memory that an opened document takes besides its texts, counted as it grows.
+
+/// Bytes taken so far, and the most that may be.
+#[derive(Clone, Debug)]
+pub(super) struct Weight {
+    taken: usize,
+    most: usize,
+}
+
+impl Weight {
+    /// Nothing yet, and no bound.
+    pub(super) fn unbounded() -> Self {
+        Self { taken: 0, most: usize::MAX }
+    }
+
+    /// From now on, so many bytes more may be taken.
+    pub(super) fn bound(&mut self, more: usize) {
+        self.most = self.taken.saturating_add(more);
+    }
+
+    /// As many bytes as may still be taken.
+    pub(super) fn left(&self) -> usize {
+        self.most.saturating_sub(self.taken)
+    }
+
+    /// Counts what has been taken; it is little, and [`Weight::check`] finds it out.
+    pub(super) fn add(&mut self, bytes: usize) {
+        self.taken = self.taken.saturating_add(bytes);
+    }
+
+    /// Counts what is about to be taken.
+    pub(super) fn take(&mut self, bytes: usize) -> Result<(), OperationFault> {
+        self.add(bytes);
+        self.check()
+    }
+
+    /// Is no more taken than may be?
+    pub(super) fn check(&self) -> Result<(), OperationFault> {
+        if self.taken > self.most { Err(OperationFault::NoRoom) } else { Ok(()) }
+    }
+}
+
+// Writer: a tree's values as slices of its texts and small new pieces.
+
+/// Shorter slices are copied: one more piece of a rope costs more.
+const SHORT: usize = 64;
+
+/// Text written so far.
+pub(super) struct Writer<'a> {
+    tree: &'a Tree,
+    done: Vec<Bytes>,
+    /// New bytes since the last slice.
+    small: Vec<u8>,
+    /// A slice to be written, which what follows may make longer.
+    pending: Option<Span>,
+    /// Containers that are being written, from the outermost on.
+    open: Vec<Frame>,
+}
+
+struct Frame {
+    id: NodeId,
+    part: usize,
+    piece: usize,
+    separator: &'static str,
+}
+
+impl<'a> Writer<'a> {
+    pub(super) fn new(tree: &'a Tree) -> Self {
+        Self { tree, done: Vec::new(), small: Vec::new(), pending: None, open: Vec::new() }
+    }
+
+    /// Writes new bytes.
+    pub(super) fn own(&mut self, bytes: impl AsRef<[u8]>) {
+        self.flush();
+        self.small.extend_from_slice(bytes.as_ref());
+    }
+
+    /// Writes a value.
+    pub(super) fn value(&mut self, value: Value) {
+        self.begin(value, "");
+        while let Some(frame) = self.open.last_mut() {
+            let node = self.tree.node(frame.id);
+            let (id, separator) = (frame.id, frame.separator);
+            let next = next_piece(node, frame);
+            if next.is_some() {
+                frame.separator = ",";
+            }
+            match next {
+                None => {
+                    debug_assert_eq!(self.tree.node(id).span, node.span);
+                    self.close(node.span);
+                    self.open.pop();
+                }
+                Some(Piece::Run(run)) => {
+                    self.joined(Span { text: node.span.text, start: run.start, end: run.end }, separator);
+                }
+                Some(Piece::Child(Child { key, value: Some(value), .. })) => {
+                    if node.is_object() {
+                        self.joined(*key, separator);
+                        self.begin(*value, ":");
+                    } else {
+                        self.begin(*value, separator);
+                    }
+                }
+                Some(Piece::Child(Child { value: None, .. })) => unreachable!("removed children are passed over"),
+            }
+        }
+    }
+
+    /// All that was written.
+    pub(super) fn finish(mut self) -> Vec<Bytes> {
+        self.flush();
+        self.end_small();
+        self.done
+    }
+
+    /// Writes a separator and a value, of a container only the bracket.
+    fn begin(&mut self, value: Value, separator: &str) {
+        match value {
+            Value::Null(_) => {
+                self.own(separator);
+                self.own("null");
+            }
+            Value::Raw(span) => self.joined(span, separator),
+            Value::Open(id) => {
+                let span = self.tree.node(id).span;
+                self.joined(Span { end: span.start + 1, ..span }, separator);
+                self.open.push(Frame { id, part: 0, piece: 0, separator: "" });
+            }
+        }
+    }
+
+    fn close(&mut self, span: Span) {
+        self.joined(Span { start: span.end - 1, ..span }, "");
+    }
+
+    /// Writes a separator and a slice. Where the slice stands behind what was written last, and between them stands
+    /// that separator and white space, all is one slice.
+    fn joined(&mut self, span: Span, separator: &str) {
+        if let Some(pending) = &mut self.pending
+            && pending.text == span.text
+            && pending.end <= span.start
+        {
+            let between = self.tree.str(Span { start: pending.end, end: span.start, ..span });
+            if between.trim_matches([' ', '\t', '\n', '\r']) == separator {
+                pending.end = span.end;
+                return;
+            }
+        }
+        self.own(separator);
+        self.pending = Some(span);
+    }
+
+    fn flush(&mut self) {
+        let Some(span) = self.pending.take() else { return };
+        if span.len() < SHORT {
+            self.small.extend_from_slice(self.tree.str(span).as_bytes());
+            return;
+        }
+        self.end_small();
+        let text = &self.tree.texts[span.text as usize];
+        let range = span.start as usize..span.end as usize;
+        match &text.pieces {
+            Some(pieces) => self.done.extend(pieces.shared(range)),
+            None => self.done.push(text.text.as_bytes().slice(range)),
+        }
+    }
+
+    fn end_small(&mut self) {
+        if !self.small.is_empty() {
+            self.done.push(std::mem::take(&mut self.small).into());
+        }
+    }
+}
+
+/// The next piece that is not removed.
+fn next_piece<'a>(node: &'a Node, frame: &mut Frame) -> Option<&'a Piece> {
+    loop {
+        let pieces = node.pieces(frame.part)?;
+        match pieces.get(frame.piece) {
+            None => {
+                frame.part += 1;
+                frame.piece = 0;
+            }
+            Some(piece) => {
+                frame.piece += 1;
+                if !matches!(piece, Piece::Child(Child { value: None, .. })) {
+                    return Some(piece);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gatepost_json::Rope;
+
+    use crate::{Document, Patch, PatchError, PatchLimits};
+
+    fn document(text: &str) -> Document {
+        Document::new(Rope::new([text.to_owned().into()])).unwrap()
+    }
+
+    fn patch(operations: &[String]) -> Patch {
+        Patch::parse(format!("[{}]", operations.join(",")).into()).unwrap()
+    }
+
+    #[test]
+    fn members_and_items_that_stand_alone_are_bounded() {
+        let members = (0..20_000).map(|n| format!("\"{n}\":0")).collect::<Vec<_>>().join(",");
+        let items = "0,".repeat(20_000);
+        for (object, value) in
+            [(format!("{{{members}}}"), "{}".to_owned()), (format!("[{items}0]"), format!("[{items}1]"))]
+        {
+            let document = document(&format!("{{\"a\":{object}}}"));
+            let patch = patch(&[format!(r#"{{"op":"test","path":"/a","value":{value}}}"#)]);
+            let error = |held| document.patched(&patch, PatchLimits { held, ..PatchLimits::default() }).unwrap_err();
+            assert_eq!(error(64 << 10), PatchError::NoRoom);
+            assert!(matches!(error(8 << 20), PatchError::Operation { .. }), "it fails for what it says");
+        }
+    }
+
+    #[test]
+    fn copies_of_many_opened_parts_take_what_their_bytes_do() {
+        const PARTS: usize = 2000;
+        let object = format!("{{\"a\":[{}]}}", vec![r#"{"x":[]}"#; PARTS].join(","));
+        let test = |n: usize| format!(r#"{{"op":"test","path":"/a/{n}/x","value":[]}}"#);
+        let copy = |n: usize| format!(r#"{{"op":"copy","from":"/a","path":"/b{n}"}}"#);
+        let operations: Vec<_> = (0..PARTS).map(test).chain((0..100).map(copy)).collect();
+        let patched = document(&object).patched(&patch(&operations), PatchLimits::default()).unwrap();
+        assert!(patched.held() < 4 << 20, "{}", patched.held());
+        let object: serde_json::Value =
+            serde_json::from_slice(&patched.rope().copy_of(0..patched.rope().len())).unwrap();
+        assert!((0..100).all(|n| object[format!("b{n}")] == object["a"]));
+    }
+
+    #[test]
+    fn an_object_in_pieces_is_held_once_more() {
+        let whole = r#"{"a":"0123456789"}"#;
+        let pieces: Vec<_> = whole.split_inclusive(':').map(|piece| piece.to_owned().into()).collect();
+        let extra = Document::new(Rope::new(pieces)).unwrap().held() - document(whole).held();
+        assert_eq!(extra, whole.len());
     }
 }

@@ -12,7 +12,8 @@ use kube::{Config, client::Body};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{KubeAccess, KubeError, object_text::read, plugin};
+use super::{KubeAccess, KubeError, plugin};
+use crate::list::read;
 
 /// Timeout of one answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);

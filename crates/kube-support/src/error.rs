@@ -211,7 +211,7 @@ fn innermost(error: &Error) -> String {
         text = inner.to_string();
         cause = inner.source();
     }
-    tls::error_text::normalize_error(&text).to_owned()
+    tls::normalize_error(&text).to_owned()
 }
 
 #[cfg(test)]

@@ -19,11 +19,11 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{
     KubeClient, KubeError, Watch, WatchedChange,
     client::{WHOLE, labels, percent_encoded},
-    list_text::{MAX_OBJECT, Oversized},
-    object_text::{ObjectIdentity, read},
-    one_object::METADATA,
-    pages::{Page, PageMetadata},
+    list::{Page, PageMetadata},
+    object::METADATA,
 };
+use crate::list::{MAX_OBJECT, Oversized};
+use crate::list::{ObjectIdentity, read};
 use gatepost_base::{
     clock::{Backoff, Moment, slept},
     throttle::Throttle,

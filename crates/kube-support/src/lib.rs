@@ -6,35 +6,25 @@
 //! no more is read than is needed ([`FollowHandler`]).
 
 mod access;
-mod access_review;
 mod client;
 mod discovery;
-mod endpoint;
 mod error;
 mod follow;
-mod list_text;
-mod metadata;
-mod object_text;
-mod one_object;
-mod own;
-mod pages;
+mod list;
+mod object;
 pub mod plugin;
 mod reloading_client;
-mod token_review;
+mod reviews;
 mod watch;
 
 pub use self::{
-    access::KubeAccess,
+    access::{ApiEndpoint, KubeAccess},
     client::{KubeClient, object_path},
     discovery::Discoverer,
-    endpoint::ApiEndpoint,
     error::KubeError,
     follow::{FollowEvent, FollowHandler, FollowTarget, follow},
-    metadata::created,
-    object_text::ObjectIdentity,
-    one_object::RawAnswer,
-    own::{MANAGED_BY, is_our_own, our_webhooks},
-    pages::List,
+    list::{List, ObjectIdentity},
+    object::{MANAGED_BY, RawAnswer, created, is_our_own, our_webhooks},
     reloading_client::ReloadingClient,
     watch::{Watch, WatchedChange},
 };

@@ -9,7 +9,9 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, value::RawValue};
 use tokio::time::timeout;
 
-use super::{KubeClient, KubeError, client::PATIENCE, list_text::MAX_OBJECT, object_text::fault};
+use super::{KubeClient, KubeError, client::PATIENCE};
+use crate::list::MAX_OBJECT;
+use crate::list::fault;
 
 /// The longest line taken: one object and some words around it.
 const MAX_LINE: usize = MAX_OBJECT + 1024;

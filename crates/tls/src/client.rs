@@ -1,15 +1,26 @@
-//! The client side of TLS: verification of hooks, and our own certificates for them.
+//! The client side of TLS: verification of hooks, our own certificates for them, and TLS over a blocking socket.
 
-use std::{cell::OnceCell, sync::Arc};
+use std::{
+    cell::OnceCell,
+    io::{Read, Write},
+    net::TcpStream,
+    sync::Arc,
+};
 
+use gatepost_api::hook::{EndpointTls, Transport};
 use rustls::{
-    ClientConfig,
+    ClientConfig, ClientConnection, StreamOwned,
     client::{Resumption, danger::ServerCertVerifier},
 };
-use rustls_pki_types::ServerName;
+use rustls_pki_types::{CertificateDer, ServerName};
 
-use super::{ALPN_H2, ALPN_HTTP1, TlsError, authorities::Authorities, pem, provider, servers::Servers};
-use gatepost_api::hook::{EndpointTls, Transport};
+use crate::{
+    ALPN_H2, ALPN_HTTP1, TlsError,
+    authorities::Authorities,
+    pem, provider,
+    trust::Servers,
+    x509::{self, CertificateUser},
+};
 
 /// The system's certificate authorities: read when first needed, and then once for all endpoints of a configuration.
 #[derive(Debug, Default)]
@@ -73,6 +84,41 @@ pub fn without_http2(config: &ClientConfig) -> Arc<ClientConfig> {
     let mut config = config.clone();
     config.alpn_protocols = vec![ALPN_HTTP1.to_vec()];
     Arc::new(config)
+}
+
+/// Certificates that a client has shown in its handshake: its own first.
+#[derive(Clone, Debug)]
+pub struct ClientChain(Vec<CertificateDer<'static>>);
+
+impl ClientChain {
+    /// Chain of a connection; `None` where it has shown none.
+    pub fn of(connection: &rustls::ServerConnection) -> Option<Self> {
+        let chain = connection.peer_certificates()?;
+        let owned = |certificate: &CertificateDer<'_>| certificate.clone().into_owned();
+        (!chain.is_empty()).then(|| Self(chain.iter().map(owned).collect()))
+    }
+
+    /// Owner, as Kubernetes reads it.
+    pub fn user(&self) -> Option<CertificateUser> {
+        x509::user(self.0.first()?)
+    }
+
+    /// Its own certificate and the others.
+    pub(super) fn parts(&self) -> Option<(&CertificateDer<'static>, &[CertificateDer<'static>])> {
+        self.0.split_first()
+    }
+}
+
+/// The client side of TLS over this socket, in which HTTP is spoken. The handshake comes with the first byte.
+///
+/// # Errors
+/// As [`client_config`].
+pub fn over(stream: TcpStream, tls: &EndpointTls) -> Result<impl Read + Write, TlsError> {
+    let config = client_config(tls, Transport::Http, &SystemRoots::default())?;
+    let name = ServerName::try_from(tls.server_name.to_string())
+        .map_err(|_| TlsError::BadServerName(tls.server_name.to_string()))?;
+    let connection = ClientConnection::new(config, name).map_err(|error| TlsError::Refused(error.to_string()))?;
+    Ok(StreamOwned::new(connection, stream))
 }
 
 #[cfg(test)]

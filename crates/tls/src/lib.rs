@@ -1,36 +1,22 @@
 //! Key pairs and trust: PEM text to what rustls works with, or a precise account of what is wrong with it.
 
 mod authorities;
-mod blocking;
-mod chain;
 pub mod client;
-mod client_chain;
-mod clients;
-mod distrust;
-pub mod error_text;
 pub mod expiry;
 pub mod failure;
-pub mod files;
 pub mod pem;
-pub mod server;
-mod servers;
 pub mod serving;
 mod trust;
-mod usage;
 mod x509;
 
 use std::sync::Arc;
 
-pub use blocking::over;
-pub use client::{SystemRoots, client_config, server_verifier, without_http2};
-pub use client_chain::ClientChain;
+pub use client::{ClientChain, SystemRoots, client_config, over, server_verifier, without_http2};
 pub use expiry::{CertificateFault, Expiry, Reminder};
-pub use failure::{HandshakeFailure, HandshakeFault};
-pub use files::ServerFiles;
+pub use failure::{HandshakeFailure, HandshakeFault, normalize_error, reason};
 use rustls::crypto::CryptoProvider;
 pub use rustls::{ClientConfig, ServerConfig};
-pub use server::{Oldest, server_config};
-pub use serving::{FileCheck, ServerTls};
+pub use serving::{FileCheck, Oldest, ServerFiles, ServerTls, read_file, server_config};
 pub use x509::CertificateUser;
 
 /// Name of a caller, by the client certificate that was accepted; `None` where none was asked for.

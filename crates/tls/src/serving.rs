@@ -6,20 +6,24 @@
 //! not valid at present is rejected for as long as the one in force is.
 
 use std::{
+    fmt,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::SystemTime,
 };
 
 use arc_swap::ArcSwap;
-use rustls::{ServerConfig, server::danger::ClientCertVerifier};
+use gatepost_base::files;
+use rustls::{
+    ServerConfig,
+    server::{NoServerSessionStorage, danger::ClientCertVerifier},
+};
 use rustls_pki_types::UnixTime;
 
-use super::{
-    ALPN_H2, ClientChain, TlsError, clients,
+use crate::{
+    ALPN_H2, ClientChain, TlsError,
     expiry::{CertificateFault, Expiry},
-    files::{Material, ServerFiles},
-    server::{self, Clients},
-    x509,
+    pem, provider, trust as clients, x509,
 };
 
 const ALPN_HTTP1: &[u8] = b"http/1.1";
@@ -146,8 +150,8 @@ impl InForce {
         let Material { chain, key, client_ca } = &material;
         let optional = files.certificate_optional;
         let clients = client_ca.as_deref().map(|ca_pem| Clients { ca_pem, names: &files.client_names, optional });
-        let front = server::config(chain, key, clients, files.oldest, &[ALPN_H2, ALPN_HTTP1])?;
-        let admin = server::config(chain, key, None, files.oldest, &[ALPN_HTTP1])?;
+        let front = config(chain, key, clients, files.oldest, &[ALPN_H2, ALPN_HTTP1])?;
+        let admin = config(chain, key, None, files.oldest, &[ALPN_HTTP1])?;
         let verifier = |Clients { ca_pem, names, optional }| clients::verifier(ca_pem, names, optional);
         let clients = clients.map(verifier).transpose()?;
         let validity = x509::validity(chain);
@@ -157,4 +161,135 @@ impl InForce {
     fn certificate_fault(&self, at: SystemTime) -> Option<CertificateFault> {
         CertificateFault::at(at, self.validity?)
     }
+}
+
+/// The oldest version of TLS that is spoken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Oldest {
+    /// TLS 1.2.
+    Tls12,
+    /// TLS 1.3, the newest.
+    #[default]
+    Tls13,
+}
+
+/// The clients that are let in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clients<'a> {
+    /// Authorities that must have signed their certificates.
+    pub(super) ca_pem: &'a [u8],
+    /// Names, one of which they must have; none is any.
+    pub(super) names: &'a [String],
+    /// Clients without a certificate are let in as well.
+    pub(super) optional: bool,
+}
+
+/// The server side of TLS of a hook: HTTP/2 by ALPN, aws-lc-rs, TLS 1.3 (1.2 accepted). With `client_ca_pem` only clients
+/// whose certificate one of these authorities has signed get in.
+///
+/// # Errors
+/// [`TlsError`] for unusable material.
+pub fn server_config(
+    chain_pem: &[u8],
+    key_pem: &[u8],
+    client_ca_pem: Option<&[u8]>,
+) -> Result<Arc<ServerConfig>, TlsError> {
+    let clients = client_ca_pem.map(|ca_pem| Clients { ca_pem, names: &[], optional: false });
+    config(chain_pem, key_pem, clients, Oldest::Tls12, &[ALPN_H2])
+}
+
+/// The server side of TLS, speaking these protocols by ALPN. The key is checked against its certificate.
+///
+/// # Errors
+/// [`TlsError`] for unusable material.
+pub(super) fn config(
+    chain_pem: &[u8],
+    key_pem: &[u8],
+    clients: Option<Clients<'_>>,
+    oldest: Oldest,
+    protocols: &[&[u8]],
+) -> Result<Arc<ServerConfig>, TlsError> {
+    let versions: &[_] = match oldest {
+        Oldest::Tls12 => &[&rustls::version::TLS13, &rustls::version::TLS12],
+        Oldest::Tls13 => &[&rustls::version::TLS13],
+    };
+    let builder = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(versions)
+        .map_err(|error| TlsError::Refused(error.to_string()))?;
+    let builder = match &clients {
+        Some(Clients { ca_pem, names, optional }) => {
+            builder.with_client_cert_verifier(clients::verifier(ca_pem, names, *optional)?)
+        }
+        None => builder.with_no_client_auth(),
+    };
+    let chain = pem::certificates(chain_pem, "server certificate")?;
+    let key = pem::private_key(key_pem, "server key")?;
+    let mut config = builder
+        .with_single_cert(chain, key)
+        .map_err(|error| TlsError::BadPair { what: "server certificate", cause: error.to_string() })?;
+    if clients.is_some() {
+        // A resumed session shows no certificate, and so would outlive one.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+    }
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    Ok(Arc::new(config))
+}
+
+/// No certificate, key or bundle of authorities is this large.
+const LIMIT: u64 = 16 << 20;
+
+/// Files of the front's key pair and its clients' authority, and the demands on clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerFiles {
+    /// The certificate and those between it and its authority, PEM.
+    pub cert: PathBuf,
+    /// Its private key, PEM.
+    pub key: PathBuf,
+    /// The authorities that sign clients' certificates, PEM; without it clients show none.
+    pub client_ca: Option<PathBuf>,
+    /// Names, one of which a client's certificate must have; none is any.
+    pub client_names: Vec<String>,
+    /// Clients without a certificate are let in as well.
+    pub certificate_optional: bool,
+    /// The oldest version of TLS that is spoken.
+    pub oldest: Oldest,
+}
+
+/// Contents of the files.
+#[derive(PartialEq, Eq)]
+pub(super) struct Material {
+    pub(super) chain: Vec<u8>,
+    pub(super) key: Vec<u8>,
+    pub(super) client_ca: Option<Vec<u8>>,
+}
+
+impl fmt::Debug for Material {
+    /// Not a byte of the key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Material").finish_non_exhaustive()
+    }
+}
+
+impl ServerFiles {
+    /// Reads all of them.
+    ///
+    /// # Errors
+    /// `Unreadable`.
+    pub(super) fn read(&self) -> Result<Material, TlsError> {
+        Ok(Material {
+            chain: read_file(&self.cert)?,
+            key: read_file(&self.key)?,
+            client_ca: self.client_ca.as_deref().map(read_file).transpose()?,
+        })
+    }
+}
+
+/// Contents of the file at `path`.
+///
+/// # Errors
+/// `Unreadable`.
+pub fn read_file(path: &Path) -> Result<Vec<u8>, TlsError> {
+    files::read(path, LIMIT)
+        .map_err(|cause| TlsError::Unreadable { path: path.display().to_string(), cause: cause.to_string() })
 }

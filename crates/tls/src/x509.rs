@@ -1,20 +1,18 @@
 //! Facts of a certificate: its names, its end, the extensions that trust in it depends on. The only place that knows
 //! x509-parser.
 
-mod facts;
-mod user;
-
 use std::time::{Duration, SystemTime};
 
-use rustls_pki_types::CertificateDer;
-use x509_parser::{certificate::X509Certificate, extensions::GeneralName, prelude::FromDer};
-
-pub use self::user::CertificateUser;
-pub(super) use self::{
-    facts::{Facts, Purpose, Signed, Unfit, dns_names},
-    user::user,
-};
 use gatepost_api::bundle;
+use rustls_pki_types::{CertificateDer, SubjectPublicKeyInfoDer, UnixTime};
+use sha2::{Digest, Sha256};
+use x509_parser::{
+    asn1_rs::Any,
+    certificate::X509Certificate,
+    extensions::{GeneralName, NameConstraints, ParsedExtension, X509Extension},
+    prelude::FromDer,
+    x509::{AttributeTypeAndValue, X509Version},
+};
 
 /// Does a certificate have this name: as a common name of its subject, or as a DNS or URI subject alternative name?
 /// Letter by letter: no wildcard stands for another name here.
@@ -75,4 +73,299 @@ fn end(certificate: &CertificateDer<'_>) -> Option<SystemTime> {
     // A certificate that ended before 1970 has ended at its beginning.
     let seconds = u64::try_from(certificate.validity().not_after.timestamp()).unwrap_or(0);
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
+}
+
+/// The extensions below 2.5.29 that Go's crypto/x509 understands: whatever else is critical makes a certificate
+/// invalid.
+const UNDERSTOOD: [u64; 11] = [15, 17, 19, 30, 31, 32, 33, 35, 36, 37, 54];
+
+/// Extensions that decide over trust: a certificate in which one of them is garbled is none.
+const DECISIVE: [u64; 5] = [15, 17, 19, 30, 37];
+
+/// Intended use of a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A server's.
+    Server,
+    /// A client's.
+    Client,
+}
+
+/// Reason why a certificate is not in force, or may not sign another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unfit {
+    /// It begins at this second.
+    NotYetValid(u64),
+    /// It ended with this second.
+    Expired(u64),
+    /// A critical extension says something that is not understood.
+    Critical,
+    /// It is no authority: no basicConstraints with CA:TRUE.
+    NoAuthority,
+    /// It has a keyUsage without keyCertSign.
+    NoCertSign,
+    /// Its extendedKeyUsage leaves out what is wanted.
+    Usage,
+    /// Its pathLenConstraint allows fewer certificates below it.
+    PathLength,
+    /// It is signed by an algorithm that is not known.
+    Signature,
+    /// Its name constraints cannot be looked at for a certificate that is an authority itself.
+    Constrained,
+}
+
+/// Fields of a certificate.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    pub(crate) subject: Vec<u8>,
+    pub(crate) issuer: Vec<u8>,
+    pub(crate) key: SubjectPublicKeyInfoDer<'static>,
+    /// Its subjectAltName, as it is encoded.
+    alternative: Option<Vec<u8>>,
+    not_before: u64,
+    not_after: u64,
+    version_3: bool,
+    /// Fields of its basicConstraints.
+    authority: Option<bool>,
+    path_length: Option<u32>,
+    cert_sign: bool,
+    server: bool,
+    client: bool,
+    pub(crate) constrained: bool,
+    critical: bool,
+}
+
+/// Signed part of a certificate, the algorithm, and the signature.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Signed<'a> {
+    pub(crate) message: &'a [u8],
+    /// The content of its AlgorithmIdentifier.
+    pub(crate) algorithm: &'a [u8],
+    pub(crate) signature: &'a [u8],
+}
+
+impl Facts {
+    /// Facts of a certificate; `None` where Go could not read it either.
+    pub(crate) fn of(der: &[u8]) -> Option<Self> {
+        let certificate = parsed(der)?;
+        let negative = certificate.raw_serial().first().is_some_and(|first| first & 0x80 != 0);
+        if negative || certificate.signature_algorithm != certificate.signature {
+            return None;
+        }
+        let validity = certificate.validity();
+        // Before 1970 is at its beginning.
+        let seconds = |time: i64| u64::try_from(time).unwrap_or(0);
+        let mut facts = Self {
+            subject: certificate.subject().as_raw().to_vec(),
+            issuer: certificate.issuer().as_raw().to_vec(),
+            key: certificate.public_key().raw.to_vec().into(),
+            alternative: None,
+            not_before: seconds(validity.not_before.timestamp()),
+            not_after: seconds(validity.not_after.timestamp()),
+            version_3: certificate.version() == X509Version::V3,
+            authority: None,
+            path_length: None,
+            cert_sign: true,
+            server: true,
+            client: true,
+            constrained: false,
+            critical: false,
+        };
+        let mut seen = Vec::new();
+        for extension in certificate.extensions() {
+            if seen.contains(&&extension.oid) {
+                return None;
+            }
+            seen.push(&extension.oid);
+            facts.add(extension)?;
+        }
+        Some(facts)
+    }
+
+    fn add(&mut self, extension: &X509Extension<'_>) -> Option<()> {
+        let arc = standard_arc(extension);
+        match extension.parsed_extension() {
+            ParsedExtension::ParseError { .. } if arc.is_some_and(|arc| DECISIVE.contains(&arc)) => return None,
+            ParsedExtension::BasicConstraints(constraints) => {
+                self.authority = Some(constraints.ca);
+                self.path_length = constraints.path_len_constraint;
+            }
+            // Go takes a keyUsage without a single bit for none.
+            ParsedExtension::KeyUsage(usage) => self.cert_sign = usage.flags == 0 || usage.key_cert_sign(),
+            ParsedExtension::ExtendedKeyUsage(usage) => {
+                self.server = usage.any || usage.server_auth;
+                self.client = usage.any || usage.client_auth;
+            }
+            ParsedExtension::SubjectAlternativeName(_) => self.alternative = Some(extension.value.to_vec()),
+            ParsedExtension::NameConstraints(constraints) => {
+                self.constrained = true;
+                self.critical |= extension.critical && !understood(constraints);
+            }
+            _ => {}
+        }
+        self.critical |= extension.critical && !arc.is_some_and(|arc| UNDERSTOOD.contains(&arc));
+        Some(())
+    }
+
+    /// Is it in force, and everything critical in it understood?
+    pub(crate) fn in_force(&self, now: UnixTime) -> Result<(), Unfit> {
+        match now.as_secs() {
+            _ if self.critical => Err(Unfit::Critical),
+            now if now < self.not_before => Err(Unfit::NotYetValid(self.not_before)),
+            now if now > self.not_after => Err(Unfit::Expired(self.not_after)),
+            _ => Ok(()),
+        }
+    }
+
+    /// May it be used for this? The same goes for whoever vouches for one that is.
+    pub(crate) fn serves(&self, purpose: Purpose) -> Result<(), Unfit> {
+        let serves = match purpose {
+            Purpose::Server => self.server,
+            Purpose::Client => self.client,
+        };
+        if serves { Ok(()) } else { Err(Unfit::Usage) }
+    }
+
+    /// Is it an authority, as it says itself?
+    pub(crate) fn is_authority(&self) -> bool {
+        self.authority == Some(true)
+    }
+
+    /// May it sign certificates now? A root of before version 3 could not say that it may.
+    pub(crate) fn may_sign(&self, now: UnixTime, root: bool) -> Result<(), Unfit> {
+        self.in_force(now)?;
+        let of_before = root && !self.version_3;
+        if !self.is_authority() && !of_before {
+            return Err(Unfit::NoAuthority);
+        }
+        if self.cert_sign { Ok(()) } else { Err(Unfit::NoCertSign) }
+    }
+
+    /// May it stand above so many authorities and a certificate that is used?
+    pub(crate) fn may_be_above(&self, authorities: usize) -> Result<(), Unfit> {
+        let most = self.path_length.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
+        if authorities > most { Err(Unfit::PathLength) } else { Ok(()) }
+    }
+
+    /// The same holder, key and names: a chain in which one follows the other leads in a circle.
+    pub(crate) fn is_of_same_entity(&self, other: &Self) -> bool {
+        self.subject == other.subject && self.key == other.key && self.alternative == other.alternative
+    }
+}
+
+impl<'a> Signed<'a> {
+    /// Signed part of a certificate.
+    pub(crate) fn of(der: &'a [u8]) -> Option<Self> {
+        let certificate = parsed(der)?;
+        let message = certificate.tbs_certificate.as_ref();
+        let (_, outer) = Any::from_der(der).ok()?;
+        let behind = outer.data.get(message.len()..)?;
+        let (_, algorithm) = Any::from_der(behind).ok()?;
+        let message = outer.data.get(..message.len())?;
+        // The key's and signature's bits are whole bytes in every algorithm that is known.
+        let signature = certificate.signature_value.data;
+        let signature = outer.data.get(outer.data.len().checked_sub(signature.len())?..)?;
+        Some(Self { message, algorithm: algorithm.data, signature })
+    }
+}
+
+/// The DNS names that a certificate is for.
+pub(crate) fn dns_names(der: &[u8]) -> Vec<String> {
+    let Some(certificate) = parsed(der) else { return Vec::new() };
+    let Ok(Some(names)) = certificate.subject_alternative_name() else { return Vec::new() };
+    let dns = |name: &GeneralName<'_>| match name {
+        GeneralName::DNSName(name) => Some((*name).to_owned()),
+        _ => None,
+    };
+    names.value.general_names.iter().filter_map(dns).collect()
+}
+
+/// A certificate, and nothing behind it.
+fn parsed(der: &[u8]) -> Option<X509Certificate<'_>> {
+    let (rest, certificate) = X509Certificate::from_der(der).ok()?;
+    rest.is_empty().then_some(certificate)
+}
+
+/// The last number of an extension's identifier below 2.5.29.
+fn standard_arc(extension: &X509Extension<'_>) -> Option<u64> {
+    let arcs: Vec<u64> = extension.oid.iter()?.collect();
+    match arcs[..] {
+        [2, 5, 29, last] => Some(last),
+        _ => None,
+    }
+}
+
+/// Are these of the kinds of names that Go compares?
+fn understood(constraints: &NameConstraints<'_>) -> bool {
+    let trees = [&constraints.permitted_subtrees, &constraints.excluded_subtrees];
+    trees.into_iter().flatten().flatten().all(|tree| {
+        matches!(
+            tree.base,
+            GeneralName::DNSName(_) | GeneralName::IPAddress(_) | GeneralName::RFC822Name(_) | GeneralName::URI(_)
+        )
+    })
+}
+
+/// Attribute of a subject that holds a user's uid.
+// source: kubernetes/apiserver pkg/authentication/request/x509/x509.go, oidUID.
+const UID: &str = "1.3.6.1.4.1.57683.2";
+
+/// Owner of a client certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateUser {
+    /// Common name; may be empty, and then it names nobody.
+    pub name: String,
+    /// Organizations.
+    pub groups: Vec<String>,
+    /// uid, where the subject has one.
+    pub uid: Option<String>,
+    /// SHA-256 of the certificate, in hexadecimal digits.
+    pub fingerprint: String,
+}
+
+/// Owner of a certificate; `None` where it cannot be read, or its uid is not clear.
+pub(crate) fn user(der: &[u8]) -> Option<CertificateUser> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    let subject = certificate.subject();
+    let text = |value: &AttributeTypeAndValue<'_>| value.as_str().ok().map(str::to_owned);
+    let uids: Vec<_> = subject.iter_attributes().filter(|one| one.attr_type().to_id_string() == UID).collect();
+    let uid = match *uids {
+        [] => None,
+        [uid] => Some(text(uid)?),
+        _ => return None,
+    };
+    // Of several common names Go takes the last.
+    let name = subject.iter_common_name().last().map_or_else(|| Some(String::new()), text)?;
+    let groups = subject.iter_organization().map(text).collect::<Option<_>>()?;
+    let digest = Sha256::digest(der);
+    let fingerprint = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    Some(CertificateUser { name, groups, uid, fingerprint })
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+
+    use super::*;
+
+    fn certificate(subject: &[(DnType, &str)]) -> Vec<u8> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        for (attribute, value) in subject {
+            params.distinguished_name.push(attribute.clone(), *value);
+        }
+        params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec()
+    }
+
+    #[test]
+    fn a_user_is_read_as_by_kube_apiserver() {
+        let uid = DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, 2]);
+        let der = certificate(&[(DnType::CommonName, "ann"), (DnType::OrganizationName, "dev"), (uid, "u-7")]);
+        let read = user(&der).unwrap();
+        assert_eq!((&*read.name, &*read.groups, read.uid.as_deref()), ("ann", &["dev".to_owned()][..], Some("u-7")));
+        assert_eq!(read.fingerprint.len(), 64);
+        let nobody = user(&certificate(&[(DnType::OrganizationName, "dev")])).unwrap();
+        assert_eq!((&*nobody.name, nobody.uid), ("", None));
+        assert_eq!(user(b"none"), None);
+    }
 }

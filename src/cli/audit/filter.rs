@@ -1,30 +1,59 @@
-//! Filter: which reviews are asked for.
+//! Filter: the reviews that `audit` shows.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::record::{Asked, Record};
+use super::record::{HookCall, Record};
 use crate::model::builtin;
 
-/// Filter of reviews. An empty part matches all.
-#[derive(Debug, Default)]
+/// Filter of reviews. A part that is absent matches all.
+#[derive(Debug, Default, clap::Args)]
 pub(super) struct Filter {
-    /// At least one of these, where one is given.
+    /// Reviews that were rejected, for whatever reason
+    #[arg(long)]
     pub(super) denied: bool,
+
+    /// Reviews in which a call failed, open or closed, and reviews that Gatepost itself rejected
+    #[arg(long)]
     pub(super) failed: bool,
+
+    /// Reviews that were allowed; given together, --denied, --failed and --allowed add up
+    #[arg(long)]
     pub(super) allowed: bool,
-    /// Microseconds since 1970.
-    pub(super) since: u64,
+
+    /// Not before: how long ago (1h), or a time in UTC (2026-01-01T00:00:00Z)
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub(super) since: Option<u64>,
+
+    /// Not after: the same
+    #[arg(long, value_name = "TIME", value_parser = moment)]
     pub(super) until: Option<u64>,
+
+    /// Of this object: NAMESPACE/NAME, or NAME of one in no namespace; a * at the end stands for any rest
+    ///
+    /// An object whose name the apiserver makes up (generateName) has none when it is created: look for NAMESPACE/*.
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = ObjectName::parse)]
     pub(super) name: Option<ObjectName>,
+
+    /// For which this hook was selected, or on which the initializer of this name acted
+    #[arg(long, value_name = "NAME")]
     pub(super) hook: Option<String>,
+
+    /// User who made the request
+    #[arg(long, value_name = "NAME")]
     pub(super) user: Option<String>,
+
+    /// Of this resource: pods, pods/exec, deployments.apps
+    #[arg(long, value_name = "RESOURCE", value_parser = ResourceName::parse)]
     pub(super) resource: Option<ResourceName>,
+
+    /// With this uid, which hooks get as well, or this audit id
+    #[arg(long, value_name = "UID")]
     pub(super) uid: Option<String>,
 }
 
 impl Filter {
-    /// Is it asked for?
-    pub(super) fn takes(&self, record: &Record<'_>) -> bool {
+    /// Does it match the record?
+    pub(super) fn matches(&self, record: &Record<'_>) -> bool {
         let is = |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
         self.in_time(record.time())
             && (is(&self.uid, &record.uid) || is(&self.uid, &record.audit_id))
@@ -35,7 +64,7 @@ impl Filter {
     }
 
     fn in_time(&self, time: u64) -> bool {
-        time >= self.since && self.until.is_none_or(|until| time <= until)
+        self.since.is_none_or(|since| time >= since) && self.until.is_none_or(|until| time <= until)
     }
 
     /// Has it, or the hook that is asked for, ended in one of these ways?
@@ -43,10 +72,10 @@ impl Filter {
         let any = !(self.denied || self.failed || self.allowed);
         match &self.hook {
             None => {
-                let failed = || record.is_failed() || record.asked().any(Asked::is_failed);
+                let failed = || record.is_failed() || record.calls().any(HookCall::is_failed);
                 any || self.denied && !record.allowed || self.allowed && record.allowed || self.failed && failed()
             }
-            Some(name) => record.asked().filter(|asked| asked.hook == **name).any(|asked| {
+            Some(name) => record.calls().filter(|asked| asked.hook == **name).any(|asked| {
                 any || self.denied && asked.is_denied()
                     || self.allowed && asked.is_allowed()
                     || self.failed && asked.is_failed()
@@ -168,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kind_or_a_short_name_hints_at_its_resource() {
+    fn audit_filter_suggests_the_resource_of_a_kind() {
         let hint = |text: &str| ResourceName::parse(text).unwrap().hint();
         for (typed, meant) in [
             ("pod", "pods"),
@@ -197,11 +226,11 @@ mod tests {
 
     fn taken(filter: &Filter) -> String {
         let records = LINES.iter().map(|line| Record::parse(line.as_bytes()).expect("a record"));
-        records.filter(|record| filter.takes(record)).map(|record| record.uid.into_owned()).collect()
+        records.filter(|record| filter.matches(record)).map(|record| record.uid.into_owned()).collect()
     }
 
     #[test]
-    fn each_word_leaves_out_the_others() {
+    fn audit_filter_matches_each_field() {
         let of_hook = |hook: &str| Filter { hook: Some(hook.to_owned()), ..Filter::default() };
         let name = |name: &str| Filter { name: Some(ObjectName::parse(name).expect("a name")), ..Filter::default() };
         let resource =
@@ -212,7 +241,7 @@ mod tests {
             (Filter { allowed: true, ..Filter::default() }, "04"),
             (Filter { failed: true, ..Filter::default() }, "023"),
             (Filter { failed: true, allowed: true, ..Filter::default() }, "0234"),
-            (Filter { since: 20, until: Some(40), ..Filter::default() }, "123"),
+            (Filter { since: Some(20), until: Some(40), ..Filter::default() }, "123"),
             (of_hook("a"), "012"),
             (Filter { denied: true, ..of_hook("a") }, "1"),
             (Filter { denied: true, ..of_hook("b") }, ""),
@@ -236,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_mean_nothing_are_refused() {
+    fn audit_filter_refuses_invalid_values() {
         for wrong in ["", "/", "shop/", "/web", "a/b/c"] {
             assert!(ObjectName::parse(wrong).is_err(), "{wrong:?}");
         }

@@ -4,22 +4,36 @@
 //! applies an entry of a list keeps that entry in the list, so that a registration printed anew without it would be
 //! refused as incomplete.
 
-use std::time::SystemTime;
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use rustls_pki_types::CertificateDer;
+use futures_util::{StreamExt, stream};
+use rustls_pki_types::{CertificateDer, ServerName};
 use serde_json::{Value, json};
+use tokio::{net::TcpStream, time::timeout};
+use tokio_rustls::TlsConnector;
 
 use super::{
     Failure, MANAGER,
     store::{Store, Version},
+    stored::Pair,
 };
-use crate::{cli::service::Service, kube::KubeClient, model::bundle::sections, tls::expiry};
+use crate::{
+    cli::service::Service,
+    kube::{KubeClient, KubeError},
+    model::{
+        HookType,
+        bundle::sections,
+        hook::{EndpointTls, Transport},
+    },
+    tls::{SystemRoots, client_config, expiry},
+};
 
-/// Registrations of validating and of mutating hooks.
-const KINDS: [&str; 2] = ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"];
 /// The most authorities of others that are left in a bundle.
-const MOST_OTHERS: usize = 8;
+const MAX_OTHERS: usize = 8;
 
 /// Result of a look at the registrations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,7 +48,7 @@ pub(super) struct Trusting {
 
 /// The same of one registration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Found {
+struct Patched {
     /// Webhooks that name our Service.
     webhooks: usize,
     written: usize,
@@ -61,7 +75,8 @@ pub(super) async fn trust(
     now: SystemTime,
 ) -> Result<Trusting, Failure> {
     let mut all = Trusting { missing: names.to_vec(), ..Trusting::default() };
-    for kind in KINDS {
+    for hook_type in [HookType::Validating, HookType::Mutating] {
+        let kind = hook_type.resource();
         let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}");
         for name in names {
             let Some(object) = client.find(&path, name).await? else { continue };
@@ -88,10 +103,10 @@ pub(super) async fn trust(
 }
 
 /// The patch of one registration, of the state that was read and no other.
-fn patched(object: &Value, service: &Service, ours: &str, keep: bool, now: SystemTime) -> (Found, Vec<Value>) {
+fn patched(object: &Value, service: &Service, ours: &str, keep: bool, now: SystemTime) -> (Patched, Vec<Value>) {
     let mut patch = vec![json!({"op": "test", "path": "/metadata/resourceVersion",
         "value": object["metadata"]["resourceVersion"]})];
-    let mut found = Found::default();
+    let mut found = Patched::default();
     for (index, webhook) in object["webhooks"].as_array().into_iter().flatten().enumerate() {
         let client_config = &webhook["clientConfig"];
         if !service.is_named_by(client_config) {
@@ -117,7 +132,7 @@ fn bundle(ours: &str, there: &[u8], keep: bool, now: SystemTime) -> (Option<Stri
     let mut others = Vec::new();
     for other in there.iter().filter(|one| !own.contains(one)) {
         let pem = pem(other);
-        if expiry::validity(pem.as_bytes()).is_some_and(|(_, end)| now < end) && others.len() < MOST_OTHERS {
+        if expiry::validity(pem.as_bytes()).is_some_and(|(_, end)| now < end) && others.len() < MAX_OTHERS {
             others.push(pem);
         }
     }
@@ -144,6 +159,62 @@ fn pem(certificate: &CertificateDer<'_>) -> String {
     text
 }
 
+/// Time limit of one endpoint.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Endpoints asked at once.
+const MAX_CONCURRENT_HANDSHAKES: usize = 16;
+/// The most endpoints that are asked.
+const MAX_ENDPOINTS: usize = 256;
+/// The port of a Service with several that callers use.
+const PORT_NAME: &str = "https";
+
+/// Verdict on all endpoints of the Service: does each show a certificate that the authority of this pair has signed? False
+/// if that is unknown of one, or there is none.
+pub(super) async fn served_everywhere(client: &KubeClient, service: &Service, pair: &Pair) -> Result<bool, KubeError> {
+    let path = format!("/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices", service.namespace);
+    let slices = client.list_labelled(&path, &format!("kubernetes.io/service-name={}", service.name)).await?;
+    let Some(endpoints) = endpoints(&slices.items) else { return Ok(false) };
+    let tls = EndpointTls {
+        server_name: service.server_name().into(),
+        ca_pem: Some(Arc::from(pair.authority.as_bytes())),
+        client_pem: None,
+    };
+    let (Ok(config), Ok(name)) =
+        (client_config(&tls, Transport::Http, &SystemRoots::default()), ServerName::try_from(service.server_name()))
+    else {
+        return Ok(false);
+    };
+    let shows = |(address, port): (String, u16)| {
+        let (connector, name) = (TlsConnector::from(Arc::clone(&config)), name.clone());
+        async move {
+            let shaking = async { connector.connect(name, TcpStream::connect((address.as_str(), port)).await?).await };
+            timeout(HANDSHAKE_TIMEOUT, shaking).await.is_ok_and(|shaken| shaken.is_ok())
+        }
+    };
+    let shown = stream::iter(endpoints).map(shows).buffer_unordered(MAX_CONCURRENT_HANDSHAKES);
+    Ok(shown.all(|shown| async move { shown }).await)
+}
+
+/// Addresses and ports of all endpoints, ready or not: whoever starts or drains may serve, too.
+fn endpoints(slices: &[Value]) -> Option<Vec<(String, u16)>> {
+    let mut all = Vec::new();
+    for slice in slices {
+        let is_tcp = |port: &&Value| port["protocol"].is_null() || port["protocol"] == "TCP";
+        let ports: Vec<_> = slice["ports"].as_array().into_iter().flatten().filter(is_tcp).collect();
+        let port = match &*ports {
+            [] => continue,
+            [only] => *only,
+            several => *several.iter().find(|port| port["name"] == PORT_NAME)?,
+        };
+        let port = u16::try_from(port["port"].as_u64()?).ok()?;
+        for endpoint in slice["endpoints"].as_array().into_iter().flatten() {
+            let addresses = endpoint["addresses"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            all.extend(addresses.map(|address| (address.to_owned(), port)));
+        }
+    }
+    (1..=MAX_ENDPOINTS).contains(&all.len()).then_some(all)
+}
+
 #[cfg(test)]
 mod tests {
     use std::{
@@ -152,13 +223,14 @@ mod tests {
         time::Duration,
     };
 
+    use serde_json::json;
     use tempfile::TempDir;
     use tokio::{
         io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
         net::TcpListener,
     };
 
-    use super::{super::issue::issue, *};
+    use super::{super::stored::issue, *};
     use crate::kube::KubeAccess;
 
     const HOUR: Duration = Duration::from_secs(3600);
@@ -172,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn only_webhooks_of_our_service_are_written_and_only_where_something_is_missing() {
+    fn ca_bundle_is_written_only_to_webhooks_of_our_service() {
         let (ours, service) = (authority(), "ns/gatepost".parse::<Service>().unwrap());
         let webhook = |service: &str, bundle: Value| json!({"clientConfig": {"service": {"namespace": "ns", "name": service}, "caBundle": bundle}});
         let good = json!(STANDARD.encode(&ours));
@@ -184,14 +256,14 @@ mod tests {
         ];
         let object = json!({"metadata": {"resourceVersion": "7"}, "webhooks": webhooks});
         let (found, patch) = patched(&object, &service, &ours, true, start());
-        assert_eq!(found, Found { webhooks: 2, written: 1, others: false });
+        assert_eq!(found, Patched { webhooks: 2, written: 1, others: false });
         let test = json!({"op": "test", "path": "/metadata/resourceVersion", "value": "7"});
         assert_eq!(patch, [test, json!({"op": "add", "path": "/webhooks/1/clientConfig/caBundle", "value": good})]);
-        assert_eq!(patched(&json!({}), &service, &ours, true, start()).0, Found::default());
+        assert_eq!(patched(&json!({}), &service, &ours, true, start()).0, Patched::default());
     }
 
     #[test]
-    fn authorities_of_others_stay_until_nobody_serves_what_they_signed() {
+    fn ca_bundle_keeps_authorities_of_others_until_told_to_drop_them() {
         let (ours, other) = (authority(), authority());
         let there = format!("{other}{ours}");
         assert_eq!(bundle(&ours, there.as_bytes(), true, start()), (None, true), "wherever it stands");
@@ -203,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn ours_stand_as_they_are_stored_so_that_applying_them_changes_nothing() {
+    fn ca_bundle_has_our_authorities_in_their_stored_order() {
         let [current, former, other] = [authority(), authority(), authority()];
         let ours = format!("{current}{former}");
         let bundle = |there: String| bundle(&ours, there.as_bytes(), true, start()).0;
@@ -257,7 +329,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_authority_that_another_keeper_has_just_stored_is_not_removed() {
+    async fn ca_bundle_keeps_an_authority_that_another_keeper_has_stored() {
         let (ours, names) = (authority(), ["gatepost".to_owned(), "other".to_owned()]);
         let service = "ns/gatepost".parse::<Service>().unwrap();
         let store = Store::Secret { namespace: "ns".to_owned(), name: "tls".to_owned() };
@@ -272,5 +344,26 @@ mod tests {
             let patches = asked.lock().unwrap().iter().filter(|line| line.starts_with("PATCH ")).count();
             assert_eq!(patches, usize::from(goes));
         }
+    }
+
+    #[test]
+    fn endpoints_are_the_addresses_of_all_slices() {
+        let slice = |ports: Value, addresses: &[&str]| {
+            let endpoints: Vec<_> = addresses.iter().map(|address| json!({"addresses": [address]})).collect();
+            json!({"ports": ports, "endpoints": endpoints})
+        };
+        let one = json!([{"name": "", "port": 9440}]);
+        let two = json!([{"name": "metrics", "port": 9441}, {"name": "https", "port": 9440}]);
+        let found = endpoints(&[slice(one.clone(), &["192.0.2.1", "192.0.2.2"]), slice(two, &["2001:db8::1"])]);
+        let udp =
+            json!([{"name": "h3", "port": 9442, "protocol": "UDP"}, {"name": "web", "port": 9440, "protocol": "TCP"}]);
+        assert_eq!(endpoints(&[slice(udp, &["192.0.2.1"])]), Some(vec![("192.0.2.1".to_owned(), 9440)]));
+        let wanted = ["192.0.2.1", "192.0.2.2", "2001:db8::1"].map(|address| (address.to_owned(), 9440));
+        assert_eq!(found, Some(wanted.to_vec()));
+        assert_eq!(endpoints(&[]), None, "nobody serves, or nobody is known");
+        assert_eq!(endpoints(&[slice(json!([]), &["192.0.2.1"])]), None);
+        let unnamed = json!([{"name": "a", "port": 1}, {"name": "b", "port": 2}]);
+        assert_eq!(endpoints(&[slice(unnamed, &["192.0.2.1"])]), None);
+        assert_eq!(endpoints(&[slice(one, &["192.0.2.1"; MAX_ENDPOINTS + 1])]), None);
     }
 }

@@ -4,10 +4,9 @@ use std::{
     collections::BTreeMap,
     fmt,
     fs::{self, File, OpenOptions, TryLockError},
-    io::{self, Write},
+    io,
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
-    process,
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -18,12 +17,13 @@ use super::{
     stored::{Files, NAMES, Stored},
 };
 use crate::{
-    files::regular,
+    cli::command::replace_file,
+    files,
     kube::{KubeClient, MANAGED_BY},
 };
 
 /// Upper limit of a file's size.
-const LIMIT: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Place of pairs and authorities.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,7 +148,7 @@ fn read_folder(folder: &Path) -> io::Result<(BTreeMap<String, String>, Version)>
     })?;
     let mut files = BTreeMap::new();
     for name in NAMES {
-        match regular::read(&folder.join(name), LIMIT) {
+        match files::read(&folder.join(name), MAX_FILE_BYTES) {
             Ok(bytes) => drop(String::from_utf8(bytes).map(|text| files.insert(name.to_owned(), text))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
@@ -179,22 +179,7 @@ fn write_file(folder: &Path, name: &str, text: Option<&str>) -> io::Result<()> {
         File::open(folder)?.sync_all()?;
         return fs::remove_file(&path);
     };
-    replace(&path, text.as_bytes(), if name.ends_with(".key") { 0o600 } else { 0o644 })
-}
-
-/// Writes a file that has this mode from its first moment on.
-fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let draft = path.with_file_name(format!(".{name}.{}", process::id()));
-    let written = || {
-        // One that was left behind may have another mode.
-        let _ = fs::remove_file(&draft);
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&draft)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&draft, path)
-    };
-    written().inspect_err(|_| drop(fs::remove_file(&draft)))
+    replace_file(&path, text.as_bytes(), if name.ends_with(".key") { 0o600 } else { 0o644 }, None)
 }
 
 #[cfg(test)]
@@ -206,15 +191,12 @@ mod tests {
     };
 
     use super::{
-        super::{
-            issue::issue,
-            plan::{Seen, Step, Wanted, step},
-        },
+        super::stored::{Seen, Step, Wanted, issue, step},
         *,
     };
 
     #[tokio::test]
-    async fn a_folder_holds_what_is_stored_and_lets_one_writer_in() {
+    async fn certificates_in_a_folder_have_one_writer() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::Folder(folder.path().join("tls"));
         let (stored, version) = store.read(None).await.unwrap();
@@ -243,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_crash_between_two_files_loses_no_pair_and_serves_none_that_is_not_trusted() {
+    async fn certificates_survive_a_crash_between_two_files() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
         let pair = || issue(&["a.b.svc".to_owned()], Duration::from_secs(3600), now).unwrap();
         let (settle, seen) = (Duration::from_secs(30), Seen::default());
@@ -283,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_s_data_is_decoded_as_it_was_encoded() {
+    fn certificates_in_a_secret_are_decoded_as_encoded() {
         let files: Files = [("tls.crt", Some("certificate".to_owned())), ("next.crt", None)].into();
         let data = encoded(&files);
         assert_eq!(data["next.crt"], Value::Null, "a merge patch removes it");

@@ -1,32 +1,23 @@
 //! The story of initializers: new Pods are prepared before anyone sees them, by built-in initializers and by a process.
 
 use std::{
-    cell::Cell,
-    fs,
-    path::PathBuf,
-    process,
+    future::pending,
     time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use tokio::{runtime::Builder, signal, sync::mpsc};
+use tokio::{signal, sync::mpsc, task::JoinHandle, time::sleep};
+use tonic::transport::Endpoint;
 
-use super::{
-    digest::{IMAGE, Instance},
-    ensure,
-    reviews::object_bytes,
-    screen::{Screen, Tint},
-    stage::READ_EVERY,
-    wait::{LONG, until},
+use super::stage::{
+    self, BAD, Folder, GOOD, Stage, ensure, field, fields, heading, line, millis, object_bytes, status, text, until,
+    verdict,
 };
-use crate::wire::pb::gatepost::v1::Claim;
 use crate::{
-    app::{Running, Settings, Sidecar},
-    cli::ask::ReviewClient,
+    client::{InitializerClient, NewObject, ObjectChange, ObjectRefusal},
     hooks::Method,
     live::attendance,
-    model::{Endpoint, Transport, hook::Address},
     wire::{
         pb::k8s::io::api::{
             admission::v1::{AdmissionRequest, AdmissionResponse, AdmissionReview},
@@ -40,39 +31,26 @@ const NAME: &str = "digest.example.com";
 const TOKEN: &str = "open-sesame";
 /// An image in its own right, so that the digest initializer leaves it alone.
 const PROXY: &str = "proxy@sha256:6d2e0d9ba56d7e2a9c9d1a5be4a2d39c9f4f0c4a5b5ae7e5a1d0fa1f4c6bb7a1";
+/// The image that the digest initializer knows, and the one that Pods get instead.
+const IMAGE: (&str, &str) = (
+    "registry.example/shop:1",
+    "registry.example/shop@sha256:4bcff63911fcb4448bd4fdacec207030997caf25e9bea4045fa6c8c44de311d1",
+);
 
 /// Plays the story; then stays for initializers of others, where that is wanted.
 pub(super) fn perform(stay: bool) -> Result<(), String> {
-    let runtime =
-        Builder::new_current_thread().enable_all().build().map_err(|error| format!("cannot start: {error}"))?;
-    let stage = runtime.block_on(async { Stage::set() })?;
-    let played = runtime.block_on(async {
-        stage.play().await?;
-        if stay { stage.stay().await } else { Ok(()) }
-    });
-    // Every connection of ours ends with the runtime; a sidecar that drains waits for its callers.
-    drop(runtime);
-    let drained = stage.sidecar.stop();
-    played?;
-    ensure(drained.complete(), || "the sidecar did not drain".to_owned())
-}
-
-/// A folder that goes with the demo.
-struct Folder(PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-struct Stage {
-    screen: Screen,
-    sidecar: Running,
-    caller: ReviewClient,
-    /// Reviews so far: each has a uid of its own, as one that came again would not be asked about.
-    sent: Cell<u32>,
-    _folder: Folder,
+    let folder = Folder::new()?;
+    folder.write("initializers.yaml", &configuration())?;
+    stage::perform(&folder, async |stage| {
+        let story = Story(stage);
+        story.introduce();
+        story.unattended().await?;
+        let instance = story.attached().await?;
+        story.refused().await?;
+        story.passed_by().await?;
+        story.crashed(instance).await?;
+        if stay { story.stay().await } else { Ok(()) }
+    })
 }
 
 fn configuration() -> String {
@@ -108,131 +86,106 @@ metadata: {{name: shop, labels: {{team: red}}}}
     )
 }
 
-impl Stage {
-    fn set() -> Result<Self, String> {
-        let folder = Folder(std::env::temp_dir().join(format!("gatepost-demo-initializers-{}", process::id())));
-        let named = |error: std::io::Error| format!("cannot write to {}: {error}; set TMPDIR", folder.0.display());
-        fs::create_dir_all(&folder.0).map_err(named)?;
-        fs::write(folder.0.join("initializers.yaml"), configuration()).map_err(named)?;
-        let settings = Settings { read_every: READ_EVERY, ..Settings::local(&folder.0) };
-        let sidecar = Sidecar::start(settings).map_err(|error| error.to_string())?;
-        let address = sidecar.addresses.tcp;
-        let caller = ReviewClient::open(&Endpoint {
-            address: Address::Tcp { host: address.ip().to_string().into(), port: address.port() },
-            tls: None,
-            transport: Transport::Grpc,
-        });
-        let caller = caller.map_err(|error| error.to_string())?;
-        Ok(Self { screen: Screen::new(), sidecar, caller, sent: Cell::new(0), _folder: folder })
-    }
+struct Story<'a>(&'a Stage);
 
-    async fn play(&self) -> Result<(), String> {
-        self.introduce();
-        self.nobody().await?;
-        let instance = self.attached().await?;
-        self.refused().await?;
-        self.passed_by().await?;
-        self.crashed(instance).await
-    }
-
+impl Story<'_> {
     fn introduce(&self) {
-        let screen = &self.screen;
-        screen.heading("Initializers of new Pods, in order (a sidecar in this process, and no apiserver)");
-        screen.line("");
-        screen.field("built in", "team.example.com: a label and a variable, from the namespace's label team");
-        screen.field("", "sidecar.example.com: a container");
-        screen.field("a process", &format!("{NAME}: images by digest; failurePolicy Fail, timeout 2s"));
-        screen.field("nobody", "audit.example.com: never attaches; failurePolicy Ignore, timeout 200ms");
+        heading("Initializers of new Pods, in order (a sidecar in this process, and no apiserver)");
+        line("");
+        field("built in", "team.example.com: a label and a variable, from the namespace's label team");
+        field("", "sidecar.example.com: a container");
+        field("a process", format!("{NAME}: images by digest; failurePolicy Fail, timeout 2s"));
+        field("nobody", "audit.example.com: never attaches; failurePolicy Ignore, timeout 200ms");
     }
 
     /// The process is not there yet.
-    async fn nobody(&self) -> Result<(), String> {
-        self.screen.heading(&format!("Nobody acts as {NAME} yet"));
+    async fn unattended(&self) -> Result<(), String> {
+        heading(format!("Nobody acts as {NAME} yet"));
         let response = self.create("web", IMAGE.0, "ann", &[]).await?;
-        ensure(code(&response) == 504, || format!("it should have been late: {}", message(&response)))
+        let (code, message) = status(&response);
+        ensure(code == 504, || format!("it should have been late: {message}"))
     }
 
-    /// It comes, and a Pod is prepared.
+    /// The process attaches, and a Pod is prepared.
     async fn attached(&self) -> Result<Instance, String> {
-        let (tasks, mut attempts) = mpsc::channel(16);
-        let instance = Instance::attach(self.url(), claim(), false, tasks);
+        let (tasks, mut repeats) = mpsc::channel(16);
+        let instance = self.attach(false, tasks)?;
         self.instances(1).await?;
-        self.screen.heading(&format!("A process attaches as {NAME}"));
+        heading(format!("A process attaches as {NAME}"));
         let response = self.create("web", IMAGE.0, "ann", &[]).await?;
-        let patch = String::from_utf8_lossy(response.patch()).into_owned();
+        let patch = String::from_utf8_lossy(response.patch());
         let prepared = [r#""team""#, r#""TEAM""#, PROXY, IMAGE.1].iter().all(|wanted| patch.contains(wanted));
         ensure(response.allowed() && prepared, || format!("it should have been prepared: {patch}"))?;
         ensure(response.warnings.iter().any(|warning| warning.contains("audit.example.com")), || {
             "no warning says that audit.example.com was passed over".to_owned()
         })?;
-        ensure(attempts.recv().await == Some(1), || "it was not asked once".to_owned())?;
+        ensure(repeats.recv().await == Some(false), || "it was not asked once".to_owned())?;
         Ok(instance)
     }
 
-    /// It says no.
+    /// The process refuses a Pod.
     async fn refused(&self) -> Result<(), String> {
-        self.screen.heading("It refuses a Pod, in its own words");
+        heading("It refuses a Pod, in its own words");
         let response = self.create("odd", "registry.example/odd:2", "ann", &[]).await?;
-        let no = code(&response) == 403 && message(&response).contains("no digest is known");
-        ensure(no, || format!("it should have refused: {}", message(&response)))
+        let (code, message) = status(&response);
+        let is_refused = code == 403 && message.contains("no digest is known");
+        ensure(is_refused, || format!("it should have refused: {message}"))
     }
 
-    /// An operator writes the list himself.
+    /// An operator writes the list of initializers himself.
     async fn passed_by(&self) -> Result<(), String> {
-        self.screen.heading("gatepost.dev/initializers: \"\" passes them by, for those who may");
+        heading("gatepost.dev/initializers: \"\" passes them by, for those who may");
         let none = [("gatepost.dev/initializers", "")];
         let response = self.create("web", "registry.example/odd:2", "ann", &none).await?;
-        ensure(code(&response) == 403, || "she may not".to_owned())?;
+        ensure(status(&response).0 == 403, || "she may not".to_owned())?;
         let response = self.create("web", "registry.example/odd:2", "operator", &none).await?;
-        ensure(response.allowed() && response.patch().is_empty(), || message(&response).to_owned())
+        ensure(response.allowed() && response.patch().is_empty(), || status(&response).1.to_owned())
     }
 
-    /// It hangs with a Pod and is killed; another has its turn.
+    /// A process hangs with a Pod and is killed; another has its turn.
     async fn crashed(&self, instance: Instance) -> Result<(), String> {
-        self.screen.heading("A process takes a Pod and crashes; another finishes it");
+        heading("A process takes a Pod and crashes; another finishes it");
         drop(instance);
         self.instances(0).await?;
-        let (tasks, mut attempts) = mpsc::channel(16);
-        let hanging = Instance::attach(self.url(), claim(), true, tasks.clone());
+        let (tasks, mut repeats) = mpsc::channel(16);
+        let hanging = self.attach(true, tasks.clone())?;
         self.instances(1).await?;
         let crashing = async {
-            let first = attempts.recv().await;
-            let other = Instance::attach(self.url(), claim(), false, tasks);
+            let first = repeats.recv().await;
+            let other = self.attach(false, tasks)?;
             self.instances(2).await?;
             drop(hanging);
-            let second = attempts.recv().await;
-            ensure((first, second) == (Some(1), Some(2)), || format!("the attempts were {first:?} and {second:?}"))?;
+            let second = repeats.recv().await;
+            let is_repeat = (first, second) == (Some(false), Some(true));
+            ensure(is_repeat, || format!("repeats were {first:?} and {second:?}"))?;
             Ok::<_, String>(other)
         };
         let (response, other) = tokio::join!(self.create("web", IMAGE.0, "ann", &[]), crashing);
         let (response, _other) = (response?, other?);
-        ensure(response.allowed(), || message(&response).to_owned())?;
-        self.screen
-            .field("attempts", "1 by the process that crashed, 2 by the other, which can tell that it is a repeat");
-        self.screen.line("");
-        self.screen.field("ended", "everything went as described");
+        ensure(response.allowed(), || status(&response).1.to_owned())?;
+        field("attempts", "1 by the process that crashed, 2 by the other, which can tell that it is a repeat");
+        line("");
+        field("ended", "everything went as described");
         Ok(())
     }
 
-    /// Until somebody ends it.
+    /// Creates a Pod whenever an initializer attaches, until Ctrl-C.
     async fn stay(&self) -> Result<(), String> {
-        let address = self.sidecar.addresses.tcp;
-        let screen = &self.screen;
-        screen.heading("It stays until Ctrl-C. Attach an initializer of your own:");
-        screen.line("");
-        screen.line(&format!("    export TOKEN={TOKEN}"));
+        let address = self.0.sidecar.addresses.tcp;
+        heading("It stays until Ctrl-C. Attach an initializer of your own:");
         let image = format!("{}={}", IMAGE.0, IMAGE.1);
-        screen.line(&format!("    cargo run --example initializer-rust -- --to http://{address} {image}"));
-        screen.line(&format!("    (cd examples/initializers/go && go run . -to {address} {image})"));
-        screen.line(&format!("    python examples/initializers/python/initializer.py --to {address} {image}"));
+        line(format!("\n    export TOKEN={TOKEN}"));
+        line(format!("    cargo run --example initializer-rust -- --to http://{address} {image}"));
+        line(format!("    (cd examples/initializers/go && go run . -to {address} {image})"));
+        line(format!("    python examples/initializers/python/initializer.py --to {address} {image}"));
         // The last one of the story goes first.
         self.instances(0).await?;
         let mut before = 0;
         loop {
-            let now = attendance(&self.sidecar.current, Instant::now());
+            let now = attendance(&self.0.sidecar.current, Instant::now());
             let instances = now.iter().find(|one| &*one.name == NAME).map_or(0, |one| one.instances);
             if instances > before {
-                screen.heading(&format!("{instances} attached as {NAME}; a Pod is created"));
+                heading(format!("{instances} attached as {NAME}; a Pod is created"));
                 let response = self.create("web", IMAGE.0, "ann", &[]).await?;
                 let pinned = String::from_utf8_lossy(response.patch()).contains(IMAGE.1);
                 let word = match (response.allowed(), pinned) {
@@ -240,13 +193,13 @@ impl Stage {
                     (true, false) => "created, and its image has no digest",
                     (false, _) => "refused",
                 };
-                screen.field("it is", word);
+                field("it is", word);
             } else if instances < before {
-                screen.heading(&format!("{instances} attached as {NAME}"));
+                heading(format!("{instances} attached as {NAME}"));
             }
             before = instances;
             tokio::select! {
-                () = tokio::time::sleep(Duration::from_millis(200)) => {}
+                () = sleep(Duration::from_millis(200)) => {}
                 _ = signal::ctrl_c() => return Ok(()),
             }
         }
@@ -258,73 +211,66 @@ impl Stage {
         name: &str,
         image: &str,
         user: &str,
-        notes: &[(&str, &str)],
+        annotations: &[(&str, &str)],
     ) -> Result<AdmissionResponse, String> {
-        let began = Instant::now();
-        self.sent.set(self.sent.get() + 1);
-        let uid = format!("00000000-0000-4000-8000-{:012}", self.sent.get());
-        let request = request(&uid, name, image, user, notes);
+        let request = request(name, image, user, annotations);
         let bytes = object_bytes(&request);
         let review = AdmissionReview { request: Some(request), response: None };
-        let answer = self.caller.ask(Method::Mutate, &review, LONG).await.map_err(|error| error.to_string())?;
-        let response = answer.response.ok_or("the sidecar sent no response")?;
-        let screen = &self.screen;
-        let ending = if response.allowed() { (Tint::Good, "CREATED") } else { (Tint::Bad, "REFUSED") };
-        screen.verdict(&format!("CREATE pods shop/{name}, {image}, by {user}"), bytes, ending);
+        let (response, took) = self.0.ask(Method::Mutate, &review).await?;
+        let (colour, word) = if response.allowed() { (GOOD, "CREATED") } else { (BAD, "REFUSED") };
+        verdict(&format!("CREATE pods shop/{name}, {image}, by {user}"), bytes, colour, word);
         if !response.allowed() {
-            screen.field("message", &format!("{} {}", code(&response), message(&response)));
+            let (code, message) = status(&response);
+            field("message", format!("{code} {message}"));
         }
         for warning in &response.warnings {
-            screen.field("warning", warning);
+            field("warning", warning);
         }
         let turns = response.audit_annotations.iter().filter(|(key, _)| key.starts_with("initialize."));
-        for (index, (_, said)) in turns.enumerate() {
-            let said: Value = serde_json::from_str(said).unwrap_or_default();
-            let (name, outcome) = (said["initializer"].as_str(), said["outcome"].as_str());
-            let label = if index == 0 { "turns" } else { "" };
-            screen.field(label, &format!("{:<22}{}", name.unwrap_or_default(), outcome.unwrap_or_default()));
-        }
+        let turns = turns.map(|(_, turn)| {
+            let turn: Value = serde_json::from_str(turn).unwrap_or_default();
+            let [name, outcome] = ["initializer", "outcome"].map(|key| turn[key].as_str().unwrap_or_default());
+            format!("{name:<22}{outcome}")
+        });
+        fields("turns", turns);
         let patch: Vec<Value> = serde_json::from_slice(response.patch()).unwrap_or_default();
-        for (index, operation) in patch.iter().enumerate() {
-            let label = if index == 0 { "patch" } else { "" };
-            screen.field(label, &operation.to_string());
-        }
-        screen.field("took", &super::screen::millis(began.elapsed()));
+        fields("patch", patch.iter().map(Value::to_string));
+        field("took", millis(took));
         Ok(response)
     }
 
     async fn instances(&self, wanted: usize) -> Result<(), String> {
         until("an instance to come or go", || {
-            let names = self.sidecar.current.hub().names();
-            Ok(names.iter().find(|one| &*one.name == NAME).map_or(0, |one| one.instances) == wanted)
+            let names = self.0.sidecar.current.hub().names();
+            let instances = names.iter().find(|one| &*one.name == NAME).map_or(0, |one| one.instances);
+            Ok((instances == wanted).then_some(()))
         })
         .await
     }
 
-    fn url(&self) -> String {
-        format!("http://{}", self.sidecar.addresses.tcp)
+    /// Attaches an instance, which reports for each task whether it is a repeat. One that hangs never answers.
+    fn attach(&self, hangs: bool, tasks: mpsc::Sender<bool>) -> Result<Instance, String> {
+        let sidecar = format!("http://{}", self.0.sidecar.addresses.tcp);
+        let channel = Endpoint::from_shared(sidecar).map_err(text)?.connect_lazy();
+        let act = move |object: NewObject| {
+            let tasks = tasks.clone();
+            async move {
+                let _ = tasks.send(object.is_repeat()).await;
+                if hangs { pending().await } else { pin_images(&object) }
+            }
+        };
+        let client = InitializerClient::new(NAME, TOKEN);
+        Ok(Instance(tokio::spawn(client.run([channel], act, pending()))))
     }
 }
 
-fn claim() -> Claim {
-    Claim { name: NAME.to_owned(), token: TOKEN.to_owned(), window: 0 }
-}
-
-fn code(response: &AdmissionResponse) -> i32 {
-    response.status.as_ref().map_or(0, |status| status.code())
-}
-
-fn message(response: &AdmissionResponse) -> &str {
-    response.status.as_ref().map_or("", |status| status.message())
-}
-
 /// CREATE of a Pod with one container.
-fn request(uid: &str, name: &str, image: &str, user: &str, notes: &[(&str, &str)]) -> AdmissionRequest {
+fn request(name: &str, image: &str, user: &str, annotations: &[(&str, &str)]) -> AdmissionRequest {
     let text = |text: &str| Some(text.to_owned());
-    let notes: Value = notes.iter().map(|(key, value)| ((*key).to_owned(), Value::from(*value))).collect();
+    let annotations: Value = annotations.iter().map(|(key, value)| ((*key).to_owned(), Value::from(*value))).collect();
     let object = json!({
         "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": name, "namespace": "shop", "annotations": notes},
+        "metadata": {"name": name, "namespace": "shop", "annotations": annotations},
         "spec": {"containers": [{"name": "app", "image": image}]},
     });
     let groups = if user == "operator" { vec!["cluster-operators".to_owned()] } else { Vec::new() };
@@ -333,6 +279,33 @@ fn request(uid: &str, name: &str, image: &str, user: &str, notes: &[(&str, &str)
         namespace: text("shop"),
         user_info: Some(UserInfo { username: text(user), groups, ..UserInfo::default() }),
         dry_run: Some(false),
-        ..create(uid, "Pod", "pods", object.to_string().into())
+        ..create("", "Pod", "pods", object.to_string().into())
     }
+}
+
+/// One attached instance of the digest initializer. Dropping it ends its stream, as a crash does.
+struct Instance(JoinHandle<()>);
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Replaces the image that it knows by its digest, and refuses others.
+fn pin_images(object: &NewObject) -> Result<ObjectChange, ObjectRefusal> {
+    let pod: Value = object.read()?;
+    let mut patch = Vec::new();
+    for list in ["initContainers", "containers"] {
+        for (index, container) in pod["spec"][list].as_array().into_iter().flatten().enumerate() {
+            let image = container["image"].as_str().unwrap_or_default();
+            if image == IMAGE.0 {
+                patch.push(json!({"op": "replace", "path": format!("/spec/{list}/{index}/image"), "value": IMAGE.1}));
+            } else if !image.contains('@') {
+                let message = format!("no digest is known of image {image:?}");
+                return Err(ObjectRefusal::new(403, "Forbidden", message));
+            }
+        }
+    }
+    Ok(ObjectChange::patch(&patch.into()))
 }

@@ -1,13 +1,16 @@
 //! Object: one webhook configuration of a cluster, as a file of our configuration.
 
+use std::{collections::BTreeSet, fmt::Write as _, path::Path};
+
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::{
     adopt::stripped,
     cel::Condition,
-    cli::yaml::yaml,
+    cli::command::yaml,
     kube::is_our_own,
+    model::HookType,
     snapshot::{NOT_STATIC, STATIC},
 };
 
@@ -16,42 +19,12 @@ const BOOKKEEPING: [&str; 6] =
     ["managedFields", "resourceVersion", "uid", "creationTimestamp", "generation", "selfLink"];
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// No file name may be longer than 255 bytes, and a temporary one is longer by a few.
-const LONGEST_NAME: usize = 200;
-
-/// Which webhook configurations are meant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    Validating,
-    Mutating,
-}
-
-impl Phase {
-    pub(super) fn resource(self) -> &'static str {
-        match self {
-            Self::Validating => "validatingwebhookconfigurations",
-            Self::Mutating => "mutatingwebhookconfigurations",
-        }
-    }
-
-    pub(super) fn kind(self) -> &'static str {
-        match self {
-            Self::Validating => "ValidatingWebhookConfiguration",
-            Self::Mutating => "MutatingWebhookConfiguration",
-        }
-    }
-
-    fn prefix(self) -> &'static str {
-        match self {
-            Self::Validating => "validating",
-            Self::Mutating => "mutating",
-        }
-    }
-}
+const MAX_NAME_BYTES: usize = 200;
 
 /// One webhook configuration, ready to be written.
 #[derive(Debug, PartialEq)]
 pub(super) struct Object {
-    pub(super) phase: Phase,
+    pub(super) hook_type: HookType,
     /// Its name in the cluster.
     pub(super) name: String,
     /// Names of its hooks that a Gatepost calls in the apiserver's place.
@@ -64,7 +37,7 @@ impl Object {
     ///
     /// # Errors
     /// The fault: an apiserver would not have stored such an object.
-    pub(super) fn new(phase: Phase, mut value: Value) -> Result<Self, String> {
+    pub(super) fn new(hook_type: HookType, mut value: Value) -> Result<Self, String> {
         let metadata = value.get_mut("metadata").and_then(Value::as_object_mut).ok_or("an object has no metadata")?;
         let name = metadata.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
         let named = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
@@ -91,7 +64,7 @@ impl Object {
             adopted.extend(served.then(|| bare["name"].as_str().unwrap_or_default().to_owned()));
             *entry = bare;
         }
-        Ok(Self { phase, name, adopted, value: sorted(value) })
+        Ok(Self { hook_type, name, adopted, value: sorted(value) })
     }
 
     /// Is it a registration of Gatepost with an apiserver?
@@ -101,9 +74,9 @@ impl Object {
 
     /// The name of its file. Names too long for one are cut, and end with a digest.
     pub(super) fn file(&self) -> String {
-        let (prefix, name) = (self.phase.prefix(), &self.name);
-        match name.get(..LONGEST_NAME) {
-            Some(start) if name.len() > LONGEST_NAME => {
+        let (prefix, name) = (self.hook_type.as_str().to_lowercase(), &self.name);
+        match name.get(..MAX_NAME_BYTES) {
+            Some(start) if name.len() > MAX_NAME_BYTES => {
                 let digest: String = Sha256::digest(name).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
                 format!("{prefix}-{start}-{digest}.yaml")
             }
@@ -164,8 +137,131 @@ fn sorted(value: Value) -> Value {
     }
 }
 
+/// Most names listed before the rest is only counted.
+const MAX_LISTED_NAMES: usize = 5;
+
+/// The steps that lead from these files to Gatepost deciding alone, without a moment in which nobody decides; and what
+/// these hooks ask of the place it runs at. `kept` stays in the cluster, as it cannot be served; `sound` says whether
+/// the files are free of problems.
+pub(super) fn advice(folder: &Path, objects: &[Object], kept: &[Object], sound: bool) -> String {
+    if objects.is_empty() {
+        return String::from("\nThere is nothing to move behind Gatepost. Delete nothing from the cluster.\n");
+    }
+    let mut out = String::from(
+        "\nNext, to serve these files in the originals' place (where `gatepost adopt` takes the originals over instead, \
+         delete nothing and skip these steps):\n",
+    );
+    let mut step = 0;
+    let mut next = |text: &str| {
+        step += 1;
+        let _ = writeln!(out, "  {step}. {text}");
+    };
+    let folder = folder.display();
+    if !sound {
+        next(&format!("solve the problems above, until `gatepost check {folder}` finds none"));
+    }
+    let selecting: Vec<_> = objects.iter().flat_map(Object::namespace_selectors).collect();
+    let asking: Vec<_> = objects.iter().flat_map(Object::asking_authorizer).collect();
+    let authorizer = if asking.is_empty() { "" } else { " --authorizer" };
+    next(&format!(
+        "see that every hook answers, on each machine that Gatepost will run on: gatepost check --connect{authorizer} \
+         {folder}"
+    ));
+    let from = if selecting.is_empty() && asking.is_empty() { "" } else { " --namespaces-from KUBECONFIG" };
+    next(&format!("serve them: gatepost serve --config {folder} --tls-cert FILE --tls-key FILE{from}"));
+    next("register Gatepost with the apiserver: gatepost register --help");
+    next("see in /metrics that reviews arrive; until the next step every hook is called twice");
+    for hook_type in [HookType::Mutating, HookType::Validating] {
+        let names: Vec<_> = of(objects, hook_type).map(|object| object.name.as_str()).collect();
+        if !names.is_empty() {
+            let (kind, originals) = (hook_type.resource(), names.join(" "));
+            next(&format!(
+                "delete the originals of what is served, and nothing else: kubectl delete {kind} {originals}"
+            ));
+        }
+    }
+    let mut notes = Vec::new();
+    if of(objects, HookType::Mutating).next().is_some() {
+        notes.push(
+            "mutating hooks are registered apart (gatepost register --kind mutating), and count in the order of their \
+             configurations' names; between two of them the apiserver sets no defaults"
+                .to_owned(),
+        );
+    }
+    let kept: Vec<_> = kept.iter().map(|object| object.name.as_str()).collect();
+    if !kept.is_empty() {
+        notes.push(format!("{} stay in the cluster, too: Gatepost cannot serve them (above)", kept.join(", ")));
+    }
+    if !objects.is_empty() {
+        notes.push(
+            "hooks with side effects of their own (quotas, ledgers) should not be registered twice: in a quiet hour, \
+             delete their originals first, and register Gatepost right after"
+                .to_owned(),
+        );
+    }
+    let services: Vec<_> = objects.iter().flat_map(Object::services).collect();
+    if !services.is_empty() {
+        let hosts: BTreeSet<_> = services.iter().map(|(_, host)| host.as_str()).collect();
+        notes.push(format!(
+            "hooks that name a Service: {}; Gatepost asks for {}, and beside the apiserver such names may not resolve: \
+             write the Service's cluster IP and this name into the hosts file there (keep the name, since the \
+             hook's certificate has it), or let that host ask the cluster's DNS",
+            services.len(),
+            few(hosts.into_iter()),
+        ));
+    }
+    if !selecting.is_empty() {
+        notes.push(format!(
+            "hooks with a namespaceSelector: {} ({}); reviews do not carry the labels of namespaces: let \
+             --namespaces-from name a kubeconfig (or in-cluster) whose user may get, list and watch namespaces; \
+             without it a review that such a hook may want is rejected",
+            selecting.len(),
+            few(selecting.iter().copied()),
+        ));
+    }
+    if !asking.is_empty() {
+        notes.push(format!(
+            "hooks with matchConditions that ask the authorizer: {} ({}); let --namespaces-from name a kubeconfig (or \
+             in-cluster) whose user may create subjectaccessreviews; without it the configuration is refused",
+            asking.len(),
+            few(asking.iter().copied()),
+        ));
+    }
+    let adopted: Vec<_> = objects.iter().flat_map(|object| &object.adopted).map(String::as_str).collect();
+    if !adopted.is_empty() {
+        notes.push(format!(
+            "hooks that a Gatepost with --adopt calls already: {} ({}); the files are without its condition: give them \
+             back first (gatepost release), or leave them out here",
+            adopted.len(),
+            few(adopted.iter().copied()),
+        ));
+    }
+    notes.push(
+        "the certificate authorities in the files are copies: when an issuer renews them in the cluster, import again"
+            .to_owned(),
+    );
+    notes.push("an operator or Helm release that owns an original may bring it back: end that there".to_owned());
+    out.push_str("Mind:\n");
+    for note in notes {
+        let _ = writeln!(out, "  - {note}");
+    }
+    out
+}
+
+fn of(objects: &[Object], hook_type: HookType) -> impl Iterator<Item = &Object> {
+    objects.iter().filter(move |object| object.hook_type == hook_type)
+}
+
+fn few<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
+    let more = names.len().saturating_sub(MAX_LISTED_NAMES);
+    let first = names.take(MAX_LISTED_NAMES).collect::<Vec<_>>().join(", ");
+    if more == 0 { first } else { format!("{first} and {more} more") }
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
     use crate::kube::MANAGED_BY;
 
@@ -180,24 +276,24 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_cluster_needs_is_left_out() {
+    fn import_drops_bookkeeping_fields() {
         let full = json!({"name": "x.y", "uid": "1", "resourceVersion": "2", "generation": 3, "selfLink": "/x",
             "creationTimestamp": "2026-11-21T00:00:00Z", "managedFields": [{}], "labels": {"keep": "me"},
             "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"}});
-        let bare = Object::new(Phase::Validating, object(json!({"name": "x.y", "labels": {"keep": "me"}}))).unwrap();
-        let stripped = Object::new(Phase::Validating, object(full)).unwrap();
+        let bare = Object::new(HookType::Validating, object(json!({"name": "x.y", "labels": {"keep": "me"}}))).unwrap();
+        let stripped = Object::new(HookType::Validating, object(full)).unwrap();
         assert_eq!(stripped, bare);
         assert_eq!(stripped.text().unwrap(), bare.text().unwrap());
         assert!(stripped.text().unwrap().starts_with("apiVersion: admissionregistration.k8s.io/v1\nkind: Val"));
     }
 
     #[test]
-    fn a_copy_of_what_gatepost_calls_already_is_called_as_well() {
+    fn import_drops_the_condition_of_adopted_webhooks() {
         let mut marked = object(json!({"name": "x"}));
         let condition = json!([{"name": "gatepost.dev/served", "expression": "false"}]);
         marked["webhooks"][1]["matchConditions"] = condition;
-        let bare = Object::new(Phase::Validating, object(json!({"name": "x"}))).unwrap();
-        let copied = Object::new(Phase::Validating, marked).unwrap();
+        let bare = Object::new(HookType::Validating, object(json!({"name": "x"}))).unwrap();
+        let copied = Object::new(HookType::Validating, marked).unwrap();
         assert_eq!(
             (copied.text().unwrap(), &*copied.adopted),
             (bare.text().unwrap(), &["b.example.com".to_owned()][..])
@@ -206,47 +302,103 @@ mod tests {
     }
 
     #[test]
-    fn other_annotations_stay() {
+    fn import_keeps_other_annotations() {
         let annotations =
             json!({"name": "x", "annotations": {LAST_APPLIED: "{}", "cert-manager.io/inject-ca-from": "n/c"}});
-        let text = Object::new(Phase::Mutating, object(annotations)).unwrap().text().unwrap();
+        let text = Object::new(HookType::Mutating, object(annotations)).unwrap().text().unwrap();
         assert!(text.contains("cert-manager.io/inject-ca-from") && !text.contains("last-applied"), "{text}");
     }
 
     #[test]
-    fn what_was_in_the_store_is_not_static() {
-        let text = |name| Object::new(Phase::Validating, object(json!({"name": name}))).unwrap().text().unwrap();
+    fn import_marks_stored_objects_as_not_static() {
+        let text = |name| Object::new(HookType::Validating, object(json!({"name": name}))).unwrap().text().unwrap();
         assert!(text("x.static.k8s.io").contains("gatepost.dev/static: \"false\""), "{}", text("x.static.k8s.io"));
         assert!(!text("x.k8s.io").contains("annotations"));
     }
 
     #[test]
-    fn files_are_named_after_phase_and_object() {
-        let named = |phase, name: &str| Object::new(phase, object(json!({"name": name})));
-        assert_eq!(named(Phase::Validating, "a.b-c").unwrap().file(), "validating-a.b-c.yaml");
-        assert_eq!(named(Phase::Mutating, "a").unwrap().file(), "mutating-a.yaml");
+    fn import_names_files_after_type_and_object() {
+        let named = |hook_type, name: &str| Object::new(hook_type, object(json!({"name": name})));
+        assert_eq!(named(HookType::Validating, "a.b-c").unwrap().file(), "validating-a.b-c.yaml");
+        assert_eq!(named(HookType::Mutating, "a").unwrap().file(), "mutating-a.yaml");
         let (one, other) = ("a".repeat(252) + "b", "a".repeat(253));
-        let [one, other] = [one, other].map(|name| named(Phase::Validating, &name).unwrap().file());
+        let [one, other] = [one, other].map(|name| named(HookType::Validating, &name).unwrap().file());
         assert!(one != other && one.len() < 240, "{one}");
         for wrong in ["", "../x", "a/b", "A", "a b"] {
-            assert!(named(Phase::Validating, wrong).is_err(), "{wrong}");
+            assert!(named(HookType::Validating, wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
-    fn a_registration_of_ours_is_known_by_its_label() {
+    fn import_knows_our_registration_by_its_label() {
         let labelled = |value| {
             let metadata = json!({"name": "g", "labels": {MANAGED_BY.0: value}});
-            Object::new(Phase::Validating, object(metadata))
+            Object::new(HookType::Validating, object(metadata))
         };
         assert!(labelled("gatepost").unwrap().is_our_own());
         assert!(!labelled("Helm").unwrap().is_our_own());
     }
 
     #[test]
-    fn hooks_that_need_something_of_the_host_are_found() {
-        let object = Object::new(Phase::Validating, object(json!({"name": "x"}))).unwrap();
+    fn import_finds_hooks_with_services_and_namespace_selectors() {
+        let object = Object::new(HookType::Validating, object(json!({"name": "x"}))).unwrap();
         assert_eq!(object.services().collect::<Vec<_>>(), [("a.example.com", "s.n.svc".to_owned())]);
         assert_eq!(object.namespace_selectors().collect::<Vec<_>>(), ["b.example.com"]);
+    }
+
+    fn with_webhooks(hook_type: HookType, webhooks: Value) -> Object {
+        Object::new(hook_type, json!({"metadata": {"name": "x"}, "webhooks": webhooks})).unwrap()
+    }
+
+    #[test]
+    fn import_advice_deletes_originals_last() {
+        let objects = [with_webhooks(HookType::Validating, json!([])), with_webhooks(HookType::Mutating, json!([]))];
+        let printed = advice(Path::new("f"), &objects, &[], true);
+        assert!(
+            printed.contains("1. see that every hook answers") && printed.contains("check --connect f\n"),
+            "{printed}"
+        );
+        assert!(
+            printed.contains("5. delete the originals of what is served, and nothing else: kubectl delete mutating")
+                && printed.contains("6. delete the originals of what is served, and nothing else: kubectl delete val"),
+            "{printed}"
+        );
+        assert!(printed.contains("--kind mutating") && !printed.contains("hosts file"), "{printed}");
+        assert!(printed.contains("serve --config f --tls-cert FILE --tls-key FILE\n"), "{printed}");
+        assert!(
+            printed.contains("should not be registered twice") && !printed.contains("--namespaces-from"),
+            "{printed}"
+        );
+        assert!(advice(Path::new("f"), &objects, &[], false).contains("1. solve the problems"));
+        let validating = advice(Path::new("f"), &objects[..1], &[], true);
+        assert!(!validating.contains("mutating") && validating.contains("kubectl delete val"), "{validating}");
+        assert!(advice(Path::new("f"), &[], &objects, true).contains("nothing to move"));
+    }
+
+    #[test]
+    fn import_advice_keeps_originals_that_are_not_served() {
+        let named = |name: &str| Object::new(HookType::Validating, json!({"metadata": {"name": name}})).unwrap();
+        let printed = advice(Path::new("f"), &[named("served")], &[named("kept")], true);
+        assert!(printed.contains("kubectl delete validatingwebhookconfigurations served\n"), "{printed}");
+        assert!(printed.contains("kept stay in the cluster, too"), "{printed}");
+    }
+
+    #[test]
+    fn import_advice_names_hooks_with_needs() {
+        let service = |n: usize| json!({"name": format!("h{n}.a.b"), "clientConfig": {"service": {"name": format!("s{n}"), "namespace": "n"}}, "namespaceSelector": {"matchLabels": {"a": "b"}}});
+        let objects = [with_webhooks(HookType::Validating, (0..7).map(service).collect())];
+        let printed = advice(Path::new("f"), &objects, &[], true);
+        assert!(printed.contains("hooks that name a Service: 7; Gatepost asks for s0.n.svc"), "{printed}");
+        assert!(printed.contains("--tls-key FILE --namespaces-from KUBECONFIG\n"), "{printed}");
+        assert!(printed.contains("and 2 more") && printed.contains("namespaceSelector: 7 (h0.a.b,"), "{printed}");
+        let condition = json!([{"name": "c", "expression": "authorizer.path('/x').check('get').allowed()"}]);
+        let objects = [with_webhooks(HookType::Validating, json!([{"name": "a.b.c", "matchConditions": condition}]))];
+        let printed = advice(Path::new("f"), &objects, &[], true);
+        assert!(printed.contains("check --connect --authorizer f\n") && printed.contains("(a.b.c)"), "{printed}");
+        assert!(printed.contains("--tls-key FILE --namespaces-from KUBECONFIG\n"), "{printed}");
+        let condition = json!([{"name": "c", "expression": "!('authorizer' in object.metadata.labels)"}]);
+        let objects = [with_webhooks(HookType::Validating, json!([{"name": "a.b.c", "matchConditions": condition}]))];
+        let printed = advice(Path::new("f"), &objects, &[], true);
+        assert!(printed.contains("check --connect f\n") && !printed.contains("the authorizer"), "{printed}");
     }
 }

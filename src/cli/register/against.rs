@@ -4,7 +4,7 @@ use std::{fmt::Write as _, fs, path::PathBuf};
 
 use serde_json::Value;
 
-use crate::cli::plural::counted;
+use crate::cli::command::counted;
 use crate::snapshot::{
     Snapshot,
     coverage::{CoverageSubject, Registration, compared},
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hook_whose_rules_are_not_sent_is_found() {
+    fn check_against_finds_hooks_whose_rules_are_not_sent() {
         let things = |version: &str| {
             format!("{{operations: [CREATE], apiGroups: [x.io], apiVersions: [{version}], resources: [things]}}")
         };
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_with_a_condition_of_somebody_else_may_send_nothing() {
+    fn check_against_counts_an_entry_with_a_foreign_condition_as_a_gap() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("register.yaml");
         let with = |name: &str, more: &str| {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_by_name_or_passes_unseen_is_reported_and_is_no_failure() {
+    fn check_against_reports_excluded_namespaces_without_failing() {
         let (output, covered) = of((PODS, ""), (PODS, "/validate", KS));
         assert!(covered && output.contains("CREATE of pods in kube-system is left out"), "{output}");
         let (output, covered) = of((PODS, ""), (PODS, "/validate", "failurePolicy: Ignore"));
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn mutating_hooks_are_held_against_their_own_registration() {
+    fn check_against_compares_mutating_hooks_with_the_mutating_registration() {
         let folder = tempfile::tempdir().unwrap();
         let write = |name: &str, text: String| {
             let path = folder.path().join(name);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn initializers_are_held_against_the_mutating_registration() {
+    fn check_against_compares_initializers_with_the_mutating_registration() {
         let text = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: a}\n\
                     resourceInitializers:\n\
                     - {resource: pods, initializers: [{name: a, builtIn: {labels: {a: b}}}]}\n\
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_registration_of_ours_is_refused() {
+    fn check_against_refuses_a_foreign_registration() {
         assert!(read("{}").err().unwrap().contains("gatepost register"));
         assert!(read(&registration(PODS, "/other", "")).is_err());
         assert!(read("a: [").is_err());

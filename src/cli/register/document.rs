@@ -2,15 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::{
-    conditions::SentAlready,
-    plan::{Plan, WebhookEntry},
-    union::rules,
-};
+use super::plan::{Plan, SentAlready, WebhookEntry, rules};
 use crate::{
     cli::{
+        command::yaml,
         service::{REGISTRATION, Service},
-        yaml::yaml,
     },
     kube::{MANAGED_BY, our_webhooks},
     model::{
@@ -121,17 +117,10 @@ impl Registration {
         }
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": self.kind(),
+            "kind": self.hook_type.kind(),
             "metadata": metadata,
             "webhooks": webhooks,
         })
-    }
-
-    const fn kind(&self) -> &'static str {
-        match self.hook_type {
-            HookType::Validating => "ValidatingWebhookConfiguration",
-            HookType::Mutating => "MutatingWebhookConfiguration",
-        }
     }
 
     fn webhook(&self, entry: &WebhookEntry, number: usize) -> Value {

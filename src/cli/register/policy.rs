@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    cli::yaml::yaml,
+    cli::command::yaml,
     kube::MANAGED_BY,
     model::initialization::{PENDING_LABEL, STATE_ANNOTATION, VERB},
     snapshot::Snapshot,

@@ -4,17 +4,15 @@ use serde_json::Value;
 
 use super::{
     document::{Caller, Form, Registration},
-    initializers,
-    plan::{Plan, Wanted},
-    segment,
+    plan::plan_of,
 };
 use crate::{
-    model::{FailurePolicy, HookType, registration::our_webhooks},
+    model::{HookType, registration::our_webhooks},
     snapshot::{Snapshot, coverage},
 };
 
 /// Placeholder for the address of Gatepost.
-const ANYWHERE: &str = "https://gatepost.invalid";
+const PLACEHOLDER_URL: &str = "https://gatepost.invalid";
 
 /// Webhooks as `gatepost register --config` prints them for that configuration, with the `clientConfig` of the existing
 /// registration.
@@ -41,7 +39,7 @@ pub(in crate::cli) fn webhooks(
         form: Form::Api,
         hook_type,
         name,
-        caller: Caller::Url(ANYWHERE.to_owned()),
+        caller: Caller::Url(PLACEHOLDER_URL.to_owned()),
         ca_bundle: None,
         ca_from: None,
         excluded,
@@ -54,7 +52,7 @@ pub(in crate::cli) fn webhooks(
     let mut document: Value = serde_saphyr::from_str(&text).map_err(|error| error.to_string())?;
     let mut webhooks = document["webhooks"].as_array_mut().map(std::mem::take).unwrap_or_default();
     for webhook in &mut webhooks {
-        let path = webhook["clientConfig"]["url"].as_str().and_then(|url| url.strip_prefix(ANYWHERE));
+        let path = webhook["clientConfig"]["url"].as_str().and_then(|url| url.strip_prefix(PLACEHOLDER_URL));
         let path = path.unwrap_or_default().to_owned();
         webhook["clientConfig"] =
             clients(first, hook_type).map(|(client, key, base)| led(client, key, &base, &path)).unwrap_or_default();
@@ -90,32 +88,6 @@ fn excluded(registration: &Value, hook_type: HookType) -> Vec<String> {
     coverage::selectors::never_sent(registration, ours)
 }
 
-/// As `gatepost register --config` plans it.
-fn plan_of(snapshot: &Snapshot, hook_type: HookType, excluded: &[String]) -> Result<Plan, String> {
-    let of_type = (0..).zip(&snapshot.hooks).filter(|(_, hook)| hook.hook_type == hook_type);
-    let hooks = of_type.map(|(index, hook)| {
-        let declared = snapshot.origin(index).map_or(hook.failure_policy, |origin| origin.declared_policy);
-        (snapshot.segment(index), Wanted { hook: hook.clone(), closed: declared != FailurePolicy::Ignore })
-    });
-    let mut hooks: Vec<_> = hooks.collect();
-    let last = hooks.last().and_then(|(segment, _)| *segment);
-    hooks.extend(initializers::wanted(snapshot, hook_type).into_iter().map(|wanted| (last, wanted)));
-    let segments = hooks.chunk_by(|(one, _), (other, _)| one == other);
-    let mut plan = segments.map(|hooks| segment(hooks, excluded)).reduce(Plan::followed_by).unwrap_or_default();
-    plan.twice.retain(|name| !coverage::is_of_initializers(name));
-    match hook_type == HookType::Mutating && !plan.twice.is_empty() {
-        true => {
-            let names: Vec<_> = plan.twice.iter().map(|name| &**name).collect();
-            Err(format!(
-                "two entries would send some requests, and these hooks might change an object twice: {}; give them the same \
-                 apiVersions for a resource and the same selectors",
-                names.join(", ")
-            ))
-        }
-        false => Ok(plan),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -134,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registration_is_made_anew_and_leads_where_it_led() {
+    fn upkeep_keeps_the_client_config_of_a_registration() {
         for (client, led) in [
             (
                 json!({"url": "https://127.0.0.1:9440/x/validate/one-version", "caBundle": "aGk="}),

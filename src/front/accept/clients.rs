@@ -1,8 +1,8 @@
 //! Clients: who is connected, and with how many connections.
 //!
-//! A connection beyond what its client may have, or all may have together, takes the place of an idle one: the one that
-//! never had a verdict and has been idle longest, before one that had. So connections that are merely held keep nobody
-//! out. Where none is idle, the new one is closed.
+//! A connection beyond the limit of its client, or of all clients, takes the place of an idle one: first one that never
+//! had a verdict, then the one idle longest. So idle connections keep nobody out. If none is idle, the new connection
+//! is closed.
 
 use std::{
     collections::HashMap,
@@ -13,16 +13,12 @@ use std::{
     time::Instant,
 };
 
-use super::{
-    identity::Identity,
-    share::{ConnectedClient, Share},
-};
-use crate::front::connection::session::Session;
+use super::client::{ConnectedClient, Identity, Session, Share};
 
-/// Clients without a connection that are remembered, as a multiple of the connections there may be.
-const REMEMBERED: usize = 4;
+/// Clients without a connection that are remembered, as a multiple of the limit on connections.
+const REMEMBERED_PER_CONNECTION: usize = 4;
 
-/// Everybody who is connected.
+/// The connected clients.
 #[derive(Debug)]
 pub(crate) struct Clients {
     began: Instant,
@@ -46,12 +42,12 @@ struct Connected {
     connections: usize,
 }
 
-/// A connection for which there is no room.
+/// Reason why there is no room for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoRoom {
-    /// All together have too many.
+    /// All clients together have too many.
     Full,
-    /// Its client has its share.
+    /// The client has its share.
     Share,
 }
 
@@ -61,7 +57,7 @@ impl Clients {
         Arc::new(Self { began: now, limit, known: AtomicUsize::new(0), registry: Mutex::default() })
     }
 
-    /// The number of that moment's second.
+    /// Seconds from the beginning of the front to that moment.
     pub(crate) fn second(&self, at: Instant) -> u64 {
         at.saturating_duration_since(self.began).as_secs()
     }
@@ -72,7 +68,7 @@ impl Clients {
     }
 
     /// Makes room for a connection of that client.
-    pub(crate) fn admit(self: &Arc<Self>, identity: Identity, now: Instant) -> Result<Admitted, NoRoom> {
+    pub(crate) fn admit(self: &Arc<Self>, identity: Identity, now: Instant) -> Result<AdmittedConnection, NoRoom> {
         let second = self.second(now);
         let mut registry = self.lock();
         let client = registry.client(identity);
@@ -81,10 +77,11 @@ impl Clients {
         let session = Session::new(registry.next, client, now, second);
         registry.insert(Arc::clone(&session));
         self.count_known(&registry, second);
-        Ok(Admitted { clients: Arc::clone(self), session })
+        Ok(AdmittedConnection { clients: Arc::clone(self), session })
     }
 
-    /// Connections with a review that is read, decided or answered, or with an instance of an initializer. (Not those that had to make room and go on with one.)
+    /// Number of connections with a review that is read, decided or answered, or with an instance of an initializer.
+    /// Those that were evicted and still finish one do not count.
     pub(crate) fn busy(&self) -> usize {
         self.lock().sessions.values().filter(|session| session.is_busy()).count()
     }
@@ -107,22 +104,20 @@ impl Registry {
     }
 
     fn connections(&self, client: &ConnectedClient) -> usize {
-        self.clients.get(client.identity()).map_or(0, |connected| connected.connections)
+        self.clients.get(&client.identity).map_or(0, |connected| connected.connections)
     }
 
     /// Room for one more connection of that client, by ending idle ones where that is needed.
     fn make_room(&mut self, limit: usize, client: &Arc<ConnectedClient>, second: u64) -> Result<(), NoRoom> {
         let known = client.is_known(second);
         let beside_others = self.clients.values().any(|other| {
-            other.connections > 0 && other.client.is_known(second) && other.client.identity() != client.identity()
+            other.connections > 0 && other.client.is_known(second) && other.client.identity != client.identity
         });
         let share = Share::of(limit, known, beside_others);
-        if self.connections(client) >= share.own
-            && !self.evict(|session| session.client().identity() == client.identity())
-        {
+        if self.connections(client) >= share.own && !self.evict(|session| session.client.identity == client.identity) {
             return Err(NoRoom::Share);
         }
-        let is_unknown = |session: &Session| !session.client().is_known(second);
+        let is_unknown = |session: &Session| !session.client.is_known(second);
         let unknown = self.sessions.values().filter(|session| is_unknown(session)).count();
         if !known && unknown >= share.of_all && !self.evict(is_unknown) {
             return Err(NoRoom::Full);
@@ -133,70 +128,66 @@ impl Registry {
         Ok(())
     }
 
-    /// Ends the idle connection among these that is missed least.
+    /// Ends the idle connection of least worth among these; false if none is idle.
     fn evict(&mut self, among: impl Fn(&Session) -> bool) -> bool {
         let idle = self.sessions.values().filter(|session| among(session));
-        let least = idle.filter_map(|session| Some((session.idle()?, session.number()))).min();
+        let least = idle.filter_map(|session| Some((session.idle_worth()?, session.number))).min();
         let Some((_, number)) = least else { return false };
         self.remove(number).inspect(|session| session.evict()).is_some()
     }
 
     fn insert(&mut self, session: Arc<Session>) {
-        if let Some(connected) = self.clients.get_mut(session.client().identity()) {
+        if let Some(connected) = self.clients.get_mut(&session.client.identity) {
             connected.connections += 1;
         }
-        self.sessions.insert(session.number(), session);
+        self.sessions.insert(session.number, session);
     }
 
     fn remove(&mut self, number: u64) -> Option<Arc<Session>> {
         let session = self.sessions.remove(&number)?;
-        if let Some(connected) = self.clients.get_mut(session.client().identity()) {
+        if let Some(connected) = self.clients.get_mut(&session.client.identity) {
             connected.connections -= 1;
         }
         Some(session)
     }
 
-    /// Forgets clients without a connection that are not known, and when there are many, all without one.
+    /// Forgets clients without a connection that are not known; when there are many clients, all without one.
     fn forget(&mut self, limit: usize, second: u64) {
-        let many = self.clients.len() > limit.saturating_mul(REMEMBERED);
+        let many = self.clients.len() > limit.saturating_mul(REMEMBERED_PER_CONNECTION);
         self.clients.retain(|_, one| one.connections > 0 || (!many && one.client.is_known(second)));
     }
 }
 
-/// One connection that has its place; it is given back when this is dropped.
+/// One connection that has its place, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Admitted {
+pub(crate) struct AdmittedConnection {
     clients: Arc<Clients>,
-    session: Arc<Session>,
+    pub(crate) session: Arc<Session>,
 }
 
-impl Admitted {
-    /// Session that its calls share.
-    pub(crate) fn session(&self) -> &Arc<Session> {
-        &self.session
-    }
-
-    /// Its client has shown who it is; to be called before the first call. The address it came from is known by that.
+impl AdmittedConnection {
+    /// Replaces the client by the one that its certificate names, before the first call. The address it came from
+    /// counts as known from then on.
     pub(crate) fn identify(&mut self, identity: Identity, now: Instant) -> Result<(), NoRoom> {
         let second = self.clients.second(now);
         let mut registry = self.clients.lock();
         // It may have been evicted meanwhile, and ends then.
-        let Some(before) = registry.remove(self.session.number()) else { return Err(NoRoom::Full) };
-        before.client().had_verdict(second);
+        let Some(before) = registry.remove(self.session.number) else { return Err(NoRoom::Full) };
+        before.client.had_verdict(second);
         let client = registry.client(identity);
         registry.make_room(self.clients.limit, &client, second)?;
-        self.session = Session::new(before.number(), client, now, second);
+        self.session = Session::new(before.number, client, now, second);
         registry.insert(Arc::clone(&self.session));
         self.clients.count_known(&registry, second);
         Ok(())
     }
 }
 
-impl Drop for Admitted {
+impl Drop for AdmittedConnection {
     fn drop(&mut self) {
         let second = self.clients.second(Instant::now());
         let mut registry = self.clients.lock();
-        registry.remove(self.session.number());
+        registry.remove(self.session.number);
         registry.forget(self.clients.limit, second);
         self.clients.count_known(&registry, second);
     }

@@ -1,13 +1,248 @@
-//! Sockets and the connections that come in on them: accept, sniff, handshake, hand to a worker, drain.
+//! Accept connections, hand them out, drain. Is given bound sockets and a shutdown signal; knows no reviews. A TLS
+//! handshake is made by the worker that serves the connection, so that a slow or hostile one holds up nobody.
+//!
+//! One accept loop for each socket hands each connection to the worker that has the fewest. `SO_REUSEPORT` for each
+//! worker would save the hand-over, but it spreads connections by a hash of their addresses: an apiserver keeps a
+//! handful of connections for hours, and a hash easily puts all of them on one core. A hand-over costs microseconds,
+//! once in a connection's life. ([`SharedPort`](listener::SharedPort) is for another process on the same port.)
 
-pub(crate) mod bound;
+pub(crate) mod client;
 pub(crate) mod clients;
-pub(crate) mod handshake;
-pub(crate) mod identity;
-pub(crate) mod life;
-pub(crate) mod linger;
-pub mod listen;
-pub(crate) mod share;
-pub mod shared_port;
-pub(crate) mod sniff;
-pub mod worker;
+pub mod listener;
+
+use std::{
+    convert::Infallible,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    runtime::Handle,
+    sync::{mpsc, watch},
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+
+use self::{
+    client::Identity,
+    clients::NoRoom,
+    listener::{Accepted, Bound, HANDSHAKES_SETTLE, gave_up},
+};
+use crate::{
+    clock::Backoff,
+    front::{
+        connection,
+        drain::{self, DrainSignal, Life},
+        state::Front,
+    },
+    telemetry::{Reading, Refused, Throttle},
+};
+
+/// First and longest pause after an accept that failed for want of resources.
+const ACCEPT_BACKOFF: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+/// Time for connections that were cut to be gone.
+const CUT_TIMEOUT: Duration = Duration::from_millis(200);
+/// Interval at which watchers of the health service get a change.
+const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// One core's runtime.
+#[derive(Debug)]
+pub struct Worker {
+    index: usize,
+    /// Its runtime.
+    pub handle: Handle,
+    open: AtomicUsize,
+}
+
+impl Worker {
+    /// The worker of that number (0..n), on that runtime.
+    pub fn new(index: usize, handle: Handle) -> Arc<Self> {
+        Arc::new(Self { index, handle, open: AtomicUsize::new(0) })
+    }
+
+    /// Number of connections that it serves.
+    fn open(&self) -> usize {
+        self.open.load(Relaxed)
+    }
+
+    /// Counts one more connection until the guard is dropped.
+    fn enter(self: &Arc<Self>) -> ConnectionGuard {
+        self.open.fetch_add(1, Relaxed);
+        ConnectionGuard(Arc::clone(self))
+    }
+}
+
+/// One connection of a worker.
+struct ConnectionGuard(Arc<Worker>);
+
+impl Drop for ConnectionGuard {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Relaxed);
+    }
+}
+
+/// The worker with the fewest connections, the first of several; `None` of none.
+fn least_busy(workers: &[Arc<Worker>]) -> Option<&Arc<Worker>> {
+    workers.iter().min_by_key(|worker| worker.open())
+}
+
+/// Result of a drain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DrainSummary {
+    /// Connections that still had calls when the bound was reached, and were closed under them.
+    pub cut: usize,
+}
+
+/// Serves until `shutdown`, then lets calls under way end, at most for [`FrontLimits::drain`](crate::front::FrontLimits).
+///
+/// `workers` must not be empty; their runtimes must outlive this.
+pub async fn serve(
+    front: Arc<Front>,
+    sockets: Vec<Bound>,
+    workers: Vec<Arc<Worker>>,
+    shutdown: impl Future<Output = ()>,
+) -> DrainSummary {
+    let (life, signal) = drain::channel(front.limits.drain);
+    // Every connection holds a sender; when all are dropped, all connections have ended.
+    let (alive, mut ended) = mpsc::channel::<Infallible>(1);
+    let workers: Arc<[_]> = workers.into();
+    let counted = Arc::clone(&workers);
+    front.gate.metrics.observe(Reading::OpenConnections, move || Some(open(&counted) as f64));
+    let (close, closed) = watch::channel(false);
+    let (mut accepting, mut following) = (JoinSet::new(), JoinSet::new());
+    for socket in sockets {
+        let acceptor = Acceptor {
+            front: Arc::clone(&front),
+            workers: Arc::clone(&workers),
+            drain: signal.clone(),
+            closed: closed.clone(),
+            alive: alive.clone(),
+        };
+        accepting.spawn(acceptor.serve(socket));
+    }
+    following.spawn(follow_readiness(Arc::clone(&front)));
+    drop(alive);
+    shutdown.await;
+    front.gate.current.drain();
+    close.send_replace(true);
+    while accepting.join_next().await.is_some() {}
+    following.shutdown().await;
+    // Watchers of the health service should get the change before their stream ends.
+    front.aux_services.refresh_health().await;
+    life.send_replace(Life::Draining);
+    let _ = timeout(front.limits.drain, ended.recv()).await;
+    // A connection that waits for its peer to close it has no call any more.
+    let cut = front.clients.busy();
+    life.send_replace(Life::Over);
+    let _ = timeout(CUT_TIMEOUT, ended.recv()).await;
+    DrainSummary { cut }
+}
+
+fn open(workers: &[Arc<Worker>]) -> usize {
+    workers.iter().map(|worker| worker.open()).sum()
+}
+
+/// Reports changes of the readiness to watchers of the health service.
+async fn follow_readiness(front: Arc<Front>) {
+    loop {
+        front.aux_services.refresh_health().await;
+        sleep(HEALTH_INTERVAL).await;
+    }
+}
+
+/// State that an accept loop needs.
+struct Acceptor {
+    front: Arc<Front>,
+    workers: Arc<[Arc<Worker>]>,
+    drain: DrainSignal,
+    closed: watch::Receiver<bool>,
+    alive: mpsc::Sender<Infallible>,
+}
+
+impl Acceptor {
+    /// Accepts until the socket is closed, and hands out what has come by then.
+    async fn serve(self, socket: Bound) {
+        let mut closed = self.closed.clone();
+        let mut closed = pin!(closed.wait_for(|closed| *closed));
+        let socket = match socket {
+            Bound::Shared(port) => {
+                let opened = tokio::select! {
+                    _ = &mut closed => return,
+                    opened = port.open(&self.front.gate.current) => opened,
+                };
+                match opened {
+                    Ok(socket) => socket,
+                    Err(error) => return tracing::error!(%error, "cannot listen: no caller is served on this socket"),
+                }
+            }
+            socket => socket,
+        };
+        tokio::select! {
+            _ = &mut closed => {}
+            () = self.accept(&socket) => {}
+        }
+        if socket.turn_away() {
+            let _ = timeout(HANDSHAKES_SETTLE, self.accept(&socket)).await;
+        }
+        // A client in the queue is connected already; without this its connection would be reset.
+        if let Err(error) = socket.close(|accepted, identity| self.hand_out(accepted, identity)) {
+            tracing::warn!(%error, "connections waiting to be accepted are lost");
+        }
+    }
+
+    async fn accept(&self, socket: &Bound) {
+        let mut backoff = Backoff::new(ACCEPT_BACKOFF.0, ACCEPT_BACKOFF.1);
+        loop {
+            match socket.accept().await {
+                Ok((accepted, identity)) => {
+                    backoff.reset();
+                    self.hand_out(accepted, identity);
+                }
+                Err(error) if gave_up(&error) => {}
+                Err(error) => {
+                    // Most likely too many open files: trying again at once would only burn the core.
+                    static CANNOT: Throttle = Throttle::new();
+                    let pause = backoff.pause();
+                    if let Some(held_back) = CANNOT.pass() {
+                        tracing::warn!(%error, ?pause, held_back, "cannot accept connections; trying again after a pause");
+                    }
+                    sleep(pause).await;
+                }
+            }
+        }
+    }
+
+    fn hand_out(&self, accepted: Accepted, identity: Identity) {
+        let metrics = &self.front.gate.metrics;
+        let admitted = match self.front.clients.admit(identity, Instant::now()) {
+            Ok(admitted) => admitted,
+            Err(NoRoom::Full) => {
+                static TOO_MANY: Throttle = Throttle::new();
+                let limit = self.front.limits.connections;
+                if let Some(held_back) = TOO_MANY.pass() {
+                    tracing::warn!(limit, held_back, "too many connections; this one is closed");
+                }
+                return metrics.refused(Refused::Connections);
+            }
+            Err(NoRoom::Share) => {
+                static SHARE: Throttle = Throttle::new();
+                if let Some(held_back) = SHARE.pass() {
+                    tracing::warn!(held_back, "a client is at its share of the connections; this one is closed");
+                }
+                return metrics.refused(Refused::ClientShare);
+            }
+        };
+        let Some(worker) = least_busy(&self.workers) else { return };
+        let serving = worker.enter();
+        let (front, drain, alive) = (Arc::clone(&self.front), self.drain.clone(), self.alive.clone());
+        let index = worker.index;
+        worker.handle.spawn(async move {
+            connection::serve(front, index, accepted, admitted, drain).await;
+            drop((serving, alive));
+        });
+    }
+}

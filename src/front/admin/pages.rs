@@ -1,4 +1,4 @@
-//! Pages for operators, whoever makes them: HTTP/1.1, read only, and few at a time.
+//! Pages for operators, of the sidecar and the read proxy: HTTP/1.1, read only, and few at a time.
 
 use std::{collections::VecDeque, convert::Infallible, fmt, future::poll_fn, sync::Arc, time::Duration};
 
@@ -17,25 +17,27 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
-    front::{accept::linger::linger, connection::stall_limit::StallLimit},
+    front::connection::socket::Socket,
     telemetry::{self, Throttle},
     tls::ServerTls,
 };
 
-/// Time within which a request's head must be there.
-const HEAD: Duration = Duration::from_secs(5);
-/// The longest an operator's connection lasts.
-const CONNECTION: Duration = Duration::from_secs(60);
+/// Time within which a request's head, or a TLS handshake, must be there.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest time of an operator's connection.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
 /// Operators' connections at once; one more ends the oldest.
-const CONNECTIONS: usize = 64;
-/// For so long an operator may take nothing of a page.
-const STALL: Duration = Duration::from_secs(10);
-/// Pages that are being made at once, and how long one may take, waiting for its turn included.
-const PAGES: (usize, Duration) = (2, Duration::from_secs(10));
+const MAX_CONNECTIONS: usize = 64;
+/// Time for which an operator may take nothing of a page.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pages that are made at once.
+const MAX_PAGES_IN_WORK: usize = 2;
+/// Time to make a page, waiting for its turn included.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after an accept that failed.
-const PAUSE: Duration = Duration::from_millis(200);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 const TEXT: &str = "text/plain; charset=utf-8";
-/// Path of the page that every process has: it answers, so it lives.
+/// Path of the page that every process has: a process that answers is alive.
 const LIVEZ: &str = "/livez";
 
 /// One page.
@@ -46,7 +48,7 @@ pub trait AdminPages: Send + Sync + 'static {
     /// Paths of the pages, besides `/livez`.
     const PATHS: &'static [&'static str];
 
-    /// True for a page that is made on a thread beside the one that serves it: it may take as long as many a request.
+    /// True for a page that may take as long as many a request: it is made on a thread of its own.
     fn is_large(uri: &Uri) -> bool;
 
     /// The page at one of the paths.
@@ -60,18 +62,18 @@ pub async fn serve<P: AdminPages>(
     listener: TcpListener,
     shutdown: impl Future<Output = ()>,
 ) {
-    let served = ServedPages { pages: Arc::new(pages), tls, making: Arc::new(Semaphore::new(PAGES.0)) };
+    let served = PageServer { pages: Arc::new(pages), tls, making: Arc::new(Semaphore::new(MAX_PAGES_IN_WORK)) };
     let (mut connections, mut oldest_first) = (JoinSet::new(), VecDeque::<AbortHandle>::new());
     let accepting = async {
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => {
                     while connections.try_join_next().is_some() {}
-                    if oldest_first.len() >= CONNECTIONS {
+                    if oldest_first.len() >= MAX_CONNECTIONS {
                         oldest_first.retain(|connection| !connection.is_finished());
                     }
-                    // A client that keeps connections open must not keep a probe from asking whether we live.
-                    if oldest_first.len() >= CONNECTIONS
+                    // A client that keeps connections open must not keep out liveness probes.
+                    if oldest_first.len() >= MAX_CONNECTIONS
                         && let Some(oldest) = oldest_first.pop_front()
                     {
                         oldest.abort();
@@ -84,7 +86,7 @@ pub async fn serve<P: AdminPages>(
                     if let Some(held_back) = CANNOT.pass() {
                         tracing::warn!(%error, held_back, "cannot accept admin connections; trying again after a pause");
                     }
-                    sleep(PAUSE).await;
+                    sleep(ACCEPT_PAUSE).await;
                 }
             }
         }
@@ -93,48 +95,48 @@ pub async fn serve<P: AdminPages>(
 }
 
 /// The pages, as one connection asks for them.
-struct ServedPages<P> {
+struct PageServer<P> {
     pages: Arc<P>,
     /// TLS for the pages, where other machines can reach them.
     tls: Option<Arc<ServerTls>>,
     making: Arc<Semaphore>,
 }
 
-impl<P> Clone for ServedPages<P> {
+impl<P> Clone for PageServer<P> {
     fn clone(&self) -> Self {
         Self { pages: Arc::clone(&self.pages), tls: self.tls.clone(), making: Arc::clone(&self.making) }
     }
 }
 
-impl<P: AdminPages> ServedPages<P> {
+impl<P: AdminPages> PageServer<P> {
     async fn connection(&self, stream: TcpStream) {
         let Some(tls) = &self.tls else { return self.pages(stream).await };
-        match timeout(HEAD, TlsAcceptor::from(tls.admin()).accept(stream).into_fallible()).await {
+        match timeout(HEAD_TIMEOUT, TlsAcceptor::from(tls.admin()).accept(stream).into_fallible()).await {
             Ok(Ok(stream)) => self.pages(stream).await,
             Ok(Err((error, stream))) => {
                 tracing::debug!(%error, "an admin connection's TLS handshake failed");
-                linger(stream).await;
+                Socket::new(stream).close().await;
             }
             Err(_) => tracing::debug!("an admin connection's TLS handshake was not finished in time"),
         }
     }
 
     async fn pages<Io: AsyncRead + AsyncWrite + Unpin + Send + 'static>(&self, stream: Io) {
-        let stream = StallLimit::new(stream, STALL);
+        let stream = Socket::new(stream).with_write_timeout(WRITE_TIMEOUT);
         let service = service_fn(|request: Request<Incoming>| {
             Box::pin(async move { Ok::<_, Infallible>(self.answer(&request).await) })
         });
         let mut connection = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(HEAD)
+            .header_read_timeout(HEAD_TIMEOUT)
             .max_buf_size(16 * 1024)
             .serve_connection(TokioIo::new(stream), service);
-        match timeout(CONNECTION, poll_fn(|cx| connection.poll_without_shutdown(cx))).await {
+        match timeout(CONNECTION_TIMEOUT, poll_fn(|cx| connection.poll_without_shutdown(cx))).await {
             Ok(Err(error)) if !error.is_parse() => return tracing::debug!(%error, "an admin connection broke"),
             Ok(Err(error)) => tracing::debug!(%error, "an admin connection did not speak HTTP/1.1"),
             Ok(Ok(())) | Err(_) => {}
         }
-        linger(connection.into_parts().io.into_inner()).await;
+        connection.into_parts().io.into_inner().close().await;
     }
 
     async fn answer<B>(&self, request: &Request<B>) -> AdminPage {
@@ -154,7 +156,7 @@ impl<P: AdminPages> ServedPages<P> {
         }
     }
 
-    /// The page, made on a thread beside this one: of ten thousand hooks it takes as long as many a review.
+    /// Makes the page on a thread beside this one: with ten thousand hooks it takes as long as many a review.
     async fn made(&self, uri: Uri) -> AdminPage {
         let pages = Arc::clone(&self.pages);
         let making = async {
@@ -167,7 +169,7 @@ impl<P: AdminPages> ServedPages<P> {
             made.await.ok()
         };
         let late = || text(StatusCode::SERVICE_UNAVAILABLE, "the page could not be made in time; try again\n".into());
-        timeout(PAGES.1, making).await.ok().flatten().unwrap_or_else(late)
+        timeout(PAGE_TIMEOUT, making).await.ok().flatten().unwrap_or_else(late)
     }
 }
 

@@ -1,203 +1,189 @@
-//! One HTTP/2 connection: gRPC and reviews over plain HTTP.
+//! One HTTP/2 connection: gRPC and reviews over plain HTTP. Once a second it looks for a peer that is gone, and for a
+//! connection that nobody uses.
 
-use std::{future::poll_fn, io, pin::pin, sync::Arc, time::Duration};
+use std::{future::poll_fn, io, pin::pin, sync::Arc, task::Poll, time::Duration};
 
+use futures_util::FutureExt;
 use h2::{
-    Reason, RecvStream,
+    Ping, PingPong, Reason, RecvStream,
     server::{Connection, SendResponse},
 };
 use http::Request;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    sync::watch,
     time::{Instant, interval, timeout},
 };
 
-use super::{
-    flood::Metered,
-    grace,
-    keepalive::{self, Beat, Keepalive},
-    partial::Partial,
-    session::Session,
-};
+use super::{meter::FrameMeter, socket::Socket};
 use crate::{
     front::{
-        Front,
-        accept::{life::Life, linger::Lingering},
-        answer,
-        grpc::{attach, call, follow, initialization},
-        http::{body::Body, webhook},
+        admission, answer,
+        body::Body,
+        grpc::{attach, follow, initialization},
         limits,
         outgoing::Outgoing,
         route::{self, Route},
+        state::ConnectionContext,
     },
     telemetry::Refused,
 };
 
 /// Time for a connection that is closed for its behaviour to be sent the reason.
-const FAREWELL: Duration = Duration::from_secs(1);
-/// Time for one that makes room to close, beside the reviews it has.
-const LEAVE: Duration = Duration::from_secs(2);
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time for an evicted connection to close, besides its reviews.
+const EVICTION_TIMEOUT: Duration = Duration::from_secs(2);
+/// Seconds without a call until a connection is sent GOAWAY. Longer than the 90 for which client-go keeps an idle
+/// connection, so that usually it is the caller who closes one.
+const IDLE_SECONDS: u32 = 120;
+/// Seconds between two PINGs.
+const PING_SECONDS: u32 = 30;
+/// Seconds in which a PING has to be answered. A peer that neither reads nor ends the frame it has begun cannot.
+const PONG_SECONDS: u32 = 20;
+/// Seconds that a connection may take to close once it has been sent GOAWAY and has no call.
+const CLOSE_SECONDS: u32 = 10;
 
-impl Front {
-    /// Serves one connection that begins as HTTP/2; see [`Front::serve`].
-    pub(crate) async fn serve_http2<Io>(
-        self: Arc<Self>,
-        worker: usize,
-        io: Io,
-        session: &Arc<Session>,
-        life: watch::Receiver<Life>,
-    ) where
-        Io: AsyncRead + AsyncWrite + Unpin,
-    {
-        let buffers = self.buffers();
-        let handshake = h2::server::Builder::new()
-            .max_frame_size(buffers.frame)
-            .initial_window_size(buffers.stream_window)
-            .initial_connection_window_size(buffers.connection_window)
-            .max_header_list_size(limits::HEADER_LIST)
-            .max_concurrent_streams(self.limits().streams)
-            .max_concurrent_reset_streams(limits::REFUSED_REMEMBERED)
-            .max_local_error_reset_streams(Some(limits::REFUSED_FORGOTTEN))
-            .handshake(Metered::new(
-                // h2 shuts a connection down once its last answer is written, and then lets go of it.
-                Lingering::new(io),
-                Partial::new(Arc::clone(&self), Arc::clone(session)),
-            ));
-        let mut watched = life.clone();
-        let mut draining = pin!(async move { watched.wait_for(|life| *life != Life::Serving).await.map(drop) });
-        let mut evicted = pin!(session.evicted());
-        let metrics = &self.gate().metrics;
-        let begun = tokio::select! {
+/// Serves one connection that begins as HTTP/2.
+pub(crate) async fn serve<Io>(context: ConnectionContext, socket: Socket<Io>)
+where
+    Io: AsyncRead + AsyncWrite + Unpin,
+{
+    let context = Arc::new(context);
+    let ConnectionContext { front, session, drain, .. } = &*context;
+    let (metrics, buffers) = (&front.gate.metrics, front.buffers());
+    // h2 shuts the socket down once its last answer is written, and then drops it.
+    let handshake = h2::server::Builder::new()
+        .max_frame_size(buffers.frame)
+        .initial_window_size(buffers.stream_window)
+        .initial_connection_window_size(buffers.connection_window)
+        .max_header_list_size(limits::MAX_HEADER_LIST)
+        .max_concurrent_streams(front.limits.streams)
+        .max_concurrent_reset_streams(limits::MAX_REMEMBERED_REFUSALS)
+        .max_local_error_reset_streams(Some(limits::MAX_FORGOTTEN_REFUSALS))
+        .handshake(socket.metered(FrameMeter::new(&context)));
+    let mut draining = pin!(drain.begun());
+    let mut evicted = pin!(session.evicted());
+    let begun = tokio::select! {
+        biased;
+        begun = timeout(limits::HANDSHAKE_TIMEOUT, handshake) => begun,
+        () = drain.grace_over() => return,
+        () = &mut evicted => return metrics.refused(Refused::Evicted),
+    };
+    let mut connection = match begun {
+        Ok(Ok(connection)) => connection,
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "a connection did not begin as HTTP/2");
+            return metrics.refused(Refused::Protocol);
+        }
+        Err(_) => return metrics.refused(Refused::Protocol),
+    };
+    let mut keepalive = Keepalive::new(connection.ping_pong());
+    let mut beat = interval(limits::BEAT_INTERVAL);
+    let (mut closing, mut evicted_at) = (false, None);
+    loop {
+        let goaway = tokio::select! {
             biased;
-            begun = timeout(limits::HANDSHAKE, handshake) => begun,
-            () = grace::over(life.clone(), grace::length(self.limits())) => return,
-            () = &mut evicted => return metrics.refused(Refused::Evicted),
-        };
-        let mut connection = match begun {
-            Ok(Ok(connection)) => connection,
-            Ok(Err(error)) => {
-                tracing::debug!(%error, "a connection did not begin as HTTP/2");
-                return metrics.refused(Refused::Protocol);
-            }
-            Err(_) => return metrics.refused(Refused::Protocol),
-        };
-        let mut keepalive = Keepalive::new(connection.ping_pong());
-        let mut beat = interval(keepalive::EVERY);
-        let (mut closing, mut making_room) = (false, None);
-        loop {
-            let goaway = tokio::select! {
-                biased;
-                accepted = connection.accept() => match accepted {
-                    Some(Ok((request, respond))) => {
-                        keepalive.used();
-                        self.take(session, worker, request, respond, &life);
-                        false
-                    }
-                    Some(Err(error)) => {
-                        if error.get_io().is_some_and(|error| error.kind() == io::ErrorKind::QuotaExceeded) {
-                            metrics.refused(Refused::Flood);
-                        }
-                        return tracing::debug!(%error, "a connection broke");
-                    }
-                    None => return,
-                },
-                _ = &mut draining, if !closing => true,
-                () = &mut evicted, if making_room.is_none() => {
-                    making_room = Some(Instant::now());
-                    metrics.refused(Refused::Evicted);
-                    !closing
+            accepted = connection.accept() => match accepted {
+                Some(Ok((request, respond))) => {
+                    keepalive.on_call();
+                    spawn_call(&context, request, respond);
+                    false
                 }
-                now = beat.tick() => {
-                    if making_room.is_some_and(|since| self.has_left(session, now.duration_since(since))) {
+                Some(Err(error)) => {
+                    if error.get_io().is_some_and(|error| error.kind() == io::ErrorKind::QuotaExceeded) {
+                        metrics.refused(Refused::Flood);
+                    }
+                    return tracing::debug!(%error, "a connection broke");
+                }
+                None => return,
+            },
+            () = &mut draining, if !closing => true,
+            () = &mut evicted, if evicted_at.is_none() => {
+                evicted_at = Some(Instant::now());
+                metrics.refused(Refused::Evicted);
+                !closing
+            }
+            now = beat.tick() => {
+                if evicted_at.is_some_and(|since| eviction_is_over(&context, now.duration_since(since))) {
+                    return;
+                }
+                if session.unsent.has_expired(now.into_std()) {
+                    metrics.refused(Refused::Unread);
+                    return farewell(connection).await;
+                }
+                match keepalive.beat(connection.has_streams(), closing) {
+                    Beat::Alive => false,
+                    Beat::Idle => true,
+                    Beat::Dead => {
+                        if !closing {
+                            metrics.refused(Refused::Unanswered);
+                        }
                         return;
                     }
-                    if session.unsent().has_expired(now.into_std()) {
-                        metrics.refused(Refused::Unread);
-                        return farewell(connection).await;
-                    }
-                    match keepalive.beat(connection.has_streams(), closing) {
-                        Beat::Alive => false,
-                        Beat::Idle => true,
-                        Beat::Dead => {
-                            if !closing {
-                                metrics.refused(Refused::Unanswered);
-                            }
-                            return;
-                        }
-                    }
                 }
-            };
-            if goaway {
-                closing = true;
-                keepalive.used();
-                connection.graceful_shutdown();
             }
+        };
+        if goaway {
+            closing = true;
+            keepalive.on_call();
+            connection.graceful_shutdown();
         }
     }
+}
 
-    /// Is a connection over that was asked so long ago to make room? Another has its place already: it must not stay
-    /// for the sake of a watch that never ends, nor of calls that go on and on.
-    fn has_left(&self, session: &Session, since: Duration) -> bool {
-        since >= if session.is_busy() { self.limits().timeout + LEAVE } else { LEAVE }
-    }
+/// True if a connection that was evicted so long ago must end. Another has its place already: it must not stay for a
+/// watch that never ends, nor for calls that go on and on.
+fn eviction_is_over(ConnectionContext { front, session, .. }: &ConnectionContext, since: Duration) -> bool {
+    since >= if session.is_busy() { front.limits.timeout + EVICTION_TIMEOUT } else { EVICTION_TIMEOUT }
+}
 
-    /// Routes one call; each runs as its own task, so that none waits for another.
-    fn take(
-        self: &Arc<Self>,
-        session: &Arc<Session>,
-        worker: usize,
-        request: Request<RecvStream>,
-        mut respond: SendResponse<Outgoing>,
-        life: &watch::Receiver<Life>,
-    ) {
-        let (parts, body) = request.into_parts();
-        match route::route(&parts) {
-            Ok(Route::Webhook(route)) => {
-                let (front, session) = (Arc::clone(self), Arc::clone(session));
-                tokio::spawn(async move {
-                    // A caller that goes away cancels the hook calls: leaving drops the answer in the making.
-                    let reply = tokio::select! {
-                        biased;
-                        _ = poll_fn(|cx| respond.poll_reset(cx)) => return,
-                        reply = webhook::answer(&front, &session, worker, route, parts, Body::Http2(body)) => reply,
-                    };
-                    // An error here says that the caller is gone.
-                    let _ = answer::send(&mut respond, reply);
-                });
-            }
-            Ok(Route::Admission(phase)) => {
-                let (front, session) = (Arc::clone(self), Arc::clone(session));
-                tokio::spawn(async move {
-                    call::answer(&front, &session, worker, phase, parts.headers, body, respond).await;
-                });
-            }
-            Ok(Route::Attach) => {
-                let (front, session, life) = (Arc::clone(self), Arc::clone(session), life.clone());
-                tokio::spawn(async move {
-                    attach::answer(&front, &session, parts.headers, body, respond, life).await;
-                });
-            }
-            Ok(Route::Follow) => {
-                let (front, session, life) = (Arc::clone(self), Arc::clone(session), life.clone());
-                tokio::spawn(async move {
-                    follow::answer(&front, &session, parts.headers, body, respond, life).await;
-                });
-            }
-            Ok(Route::Initialization(call)) => {
-                let (front, session, life) = (Arc::clone(self), Arc::clone(session), life.clone());
-                tokio::spawn(async move {
-                    initialization::answer(&front, &session, call, parts.headers, body, respond, life).await;
-                });
-            }
-            Ok(route) => {
-                let (front, session, life) = (Arc::clone(self), Arc::clone(session), life.clone());
-                let request = Request::from_parts(parts, body);
-                tokio::spawn(async move {
-                    front.aux_services().answer(&front, &session, route, request, respond, life).await
-                });
-            }
-            Err(refusal) => self.refuse(&mut respond, &refusal),
+/// Routes one call; each runs as its own task, so that none waits for another.
+fn spawn_call(context: &Arc<ConnectionContext>, request: Request<RecvStream>, mut respond: SendResponse<Outgoing>) {
+    let (parts, body) = request.into_parts();
+    let route = match route::route(&parts) {
+        Ok(route) => route,
+        Err(refusal) => return context.front.refuse(&mut respond, &refusal),
+    };
+    let context = Arc::clone(context);
+    match route {
+        Route::Webhook(route) => {
+            tokio::spawn(async move {
+                // A caller that goes away cancels the hook calls: leaving drops the answer in the making.
+                let reply = tokio::select! {
+                    biased;
+                    _ = poll_fn(|cx| respond.poll_reset(cx)) => return,
+                    reply = admission::answer_http(&context, route, &parts, Body::Http2(body)) => reply,
+                };
+                // An error here says that the caller is gone.
+                let _ = answer::send(&mut respond, reply);
+            });
+        }
+        Route::Admission(phase) => {
+            tokio::spawn(async move { admission::answer_grpc(&context, phase, &parts.headers, body, respond).await });
+        }
+        Route::Attach => {
+            tokio::spawn(async move { attach::answer(&context, &parts.headers, body, respond).await });
+        }
+        Route::Follow => {
+            tokio::spawn(async move { follow::answer(&context, &parts.headers, body, respond).await });
+        }
+        Route::Initialization(call) => {
+            tokio::spawn(async move {
+                initialization::answer(&context, call, &parts.headers, body, respond).await;
+            });
+        }
+        Route::Aux(service) => {
+            let request = Request::from_parts(parts, body);
+            tokio::spawn(async move {
+                let ConnectionContext { front, session, drain, .. } = &*context;
+                let answered = async {
+                    let _place = front.aux_places.take(session, service.memory())?;
+                    front.aux_services.answer(service, request, &mut respond, front.limits.timeout, drain).await
+                };
+                if let Err(refusal) = answered.await {
+                    // A response that has begun is reset.
+                    front.refuse(&mut respond, &refusal);
+                }
+            });
         }
     }
 }
@@ -205,9 +191,66 @@ impl Front {
 /// Closes a connection, and says why if that can still be written.
 async fn farewell<Io: AsyncRead + AsyncWrite + Unpin>(mut connection: Connection<Io, Outgoing>) {
     connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
-    let _ = timeout(FAREWELL, poll_fn(|cx| connection.poll_closed(cx))).await;
+    let _ = timeout(FAREWELL_TIMEOUT, poll_fn(|cx| connection.poll_closed(cx))).await;
+}
+
+/// Action due on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Beat {
+    /// Nothing.
+    Alive,
+    /// It has no calls: it is to be sent GOAWAY.
+    Idle,
+    /// Its peer is gone, or does not go: it is to be dropped.
+    Dead,
+}
+
+/// Ages of a connection's states, in seconds.
+#[derive(Debug)]
+struct Keepalive {
+    ping: Option<PingPong>,
+    since_ping: u32,
+    answered: bool,
+    idle: u32,
+}
+
+impl Keepalive {
+    fn new(ping: Option<PingPong>) -> Self {
+        Self { ping, since_ping: 0, answered: true, idle: 0 }
+    }
+
+    /// The connection is used.
+    fn on_call(&mut self) {
+        self.idle = 0;
+    }
+
+    /// One more second has passed, at whose end there were calls or not, and GOAWAY had been sent or not.
+    fn beat(&mut self, has_calls: bool, closing: bool) -> Beat {
+        self.idle = if has_calls { 0 } else { self.idle + 1 };
+        if closing {
+            return if self.idle > CLOSE_SECONDS { Beat::Dead } else { Beat::Alive };
+        }
+        if self.idle >= IDLE_SECONDS {
+            self.idle = 0;
+            return Beat::Idle;
+        }
+        self.since_ping += 1;
+        if let Some(ping) = &mut self.ping {
+            let pong = poll_fn(|cx| match ping.poll_pong(cx) {
+                Poll::Ready(pong) => Poll::Ready(pong.is_ok()),
+                Poll::Pending => Poll::Ready(false),
+            });
+            self.answered |= pong.now_or_never().unwrap_or(false);
+            if !self.answered && self.since_ping >= PONG_SECONDS {
+                return Beat::Dead;
+            }
+            if self.answered && self.since_ping >= PING_SECONDS {
+                (self.since_ping, self.answered) = (0, ping.send_ping(Ping::opaque()).is_err());
+            }
+        }
+        Beat::Alive
+    }
 }
 
 #[cfg(test)]
-#[path = "http2/tests.rs"]
 mod tests;

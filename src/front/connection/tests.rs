@@ -38,7 +38,7 @@ impl AsyncWrite for Counted {
 }
 
 #[tokio::test]
-async fn headers_verdict_and_trailers_leave_in_one_write() {
+async fn verdict_leaves_with_its_headers_and_trailers_in_one_write() {
     let (ours, theirs) = duplex(1 << 16);
     let writes = Arc::new(AtomicUsize::new(0));
     let (_life, _serving) = serve(&front(1 << 20), Counted(theirs, Arc::clone(&writes)));
@@ -73,19 +73,19 @@ async fn answered(bytes: &[u8]) -> (String, u64, f64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silence_and_dripping_are_bounded() {
-    assert_eq!(answered(b"").await, (String::new(), limits::HANDSHAKE.as_secs(), 1.0));
-    assert_eq!(answered(b"PRI * HT").await, (String::new(), limits::HANDSHAKE.as_secs(), 1.0));
+async fn silent_and_dripping_connections_time_out() {
+    assert_eq!(answered(b"").await, (String::new(), limits::HANDSHAKE_TIMEOUT.as_secs(), 1.0));
+    assert_eq!(answered(b"PRI * HT").await, (String::new(), limits::HANDSHAKE_TIMEOUT.as_secs(), 1.0));
     let (answer, lasted, _) = answered(b"POST /validate HTTP/1.1\r\nhost: gat").await;
-    assert_eq!((answer.as_str(), lasted), ("", limits::HEAD_OR_IDLE.as_secs()));
+    assert_eq!((answer.as_str(), lasted), ("", limits::HEAD_OR_IDLE_TIMEOUT.as_secs()));
     // An idle connection lives longer than any caller keeps one.
     let (answer, lasted, _) = answered(b"GET /validate HTTP/1.1\r\nhost: a\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 405 "), "{answer}");
-    assert_eq!(lasted, limits::HEAD_OR_IDLE.as_secs());
+    assert_eq!(lasted, limits::HEAD_OR_IDLE_TIMEOUT.as_secs());
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_http_is_answered_and_counted() {
+async fn connection_that_is_not_http_is_refused_and_counted() {
     let (answer, _, counted) = answered(b"\x00\x01 garbage\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
     assert_eq!(counted, 1.0);

@@ -21,31 +21,21 @@ use std::{
 
 use bytes::Bytes;
 use h2::{RecvStream, SendStream, server::SendResponse};
-use http::{HeaderMap, HeaderValue, Response, header};
+use http::HeaderMap;
 use sha2::{Digest, Sha256};
-use tokio::{
-    sync::watch,
-    time::{interval, timeout},
-};
+use tokio::time::{interval, timeout};
 use tonic::Code;
 
-use super::{
-    incoming::{Arrived, Incoming},
-    quota::{Cost, Taken},
-};
+use super::messages::{InstanceMessage, InstanceMessages};
 use crate::{
     front::{
-        Front,
-        accept::{identity::Identity, life::Life},
-        answer::{GRPC_MESSAGE, GRPC_STATUS},
-        connection::{
-            grace,
-            session::{InstanceGuard, Session},
-            unsent::Expiring,
-        },
-        limits,
-        outgoing::Outgoing,
+        accept::client::{Identity, InstanceGuard},
+        answer,
+        head::grpc_encoding,
+        limits::{self, PlaceGuard},
+        outgoing::{Expiring, Outgoing},
         refusal::Refusal,
+        state::{ConnectionContext, Front},
     },
     initialize::{
         TurnFailure,
@@ -59,18 +49,16 @@ use crate::{
 };
 
 /// Memory that one stream reserves besides its messages.
-const COST: Cost = Cost { sent: 0, held: 64 << 10 };
-/// Tasks that an instance has at once where it does not say.
-const WINDOW: u32 = 16;
-/// The most that it may say.
-const WIDEST: u32 = 256;
-/// Time in which the instance must read a message, beside its task's own time.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Interval at which a stream checks whether it is still its instance's, and whether it is the last thing a drain waits
-/// for.
-const EVERY: Duration = Duration::from_millis(100);
+const STREAM_MEMORY: usize = 64 << 10;
+/// Tasks that an instance has at once if it names no number.
+const DEFAULT_WINDOW: u32 = 16;
+const MAX_WINDOW: u32 = 256;
+/// Time in which the instance must read a message, besides its task's own time.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
+/// Interval at which a stream checks whether its claim is still good, and whether a drain waits for nothing else.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Bytes around the review in a task.
-const AROUND: usize = 256;
+const TASK_OVERHEAD: usize = 256;
 
 /// Status with which a stream ends.
 type End = (Code, &'static str);
@@ -83,40 +71,34 @@ const LATE_CLAIM: End = (Code::InvalidArgument, "a claim is the first message, a
 
 /// End of a task whose answer cannot be read.
 const UNREAD: &str = "its answer cannot be read";
-/// First bytes of a message that say which task it is of.
-const BEGINNING: usize = 64;
+/// Length of the beginning of a message that says which task it is of.
+const TASK_BEGINNING: usize = 64;
 
 /// Serves one stream until it ends.
 pub(crate) async fn answer(
-    front: &Front,
-    session: &Session,
-    headers: HeaderMap,
+    context: &ConnectionContext,
+    headers: &HeaderMap,
     body: RecvStream,
     mut respond: SendResponse<Outgoing>,
-    life: watch::Receiver<Life>,
 ) {
     let begun = tokio::select! {
         biased;
         _ = poll_fn(|cx| respond.poll_reset(cx)) => return,
-        begun = begun(front, session, &headers, body) => begun,
+        begun = begin(context, headers, body) => begun,
     };
     match begun {
-        Err(refusal) => front.refuse(&mut respond, &refusal),
+        Err(refusal) => context.front.refuse(&mut respond, &refusal),
         Ok(mut stream) => {
-            let mut response = Response::new(());
-            response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
             // An error here, and below, says that the instance is gone.
-            let Ok(to) = respond.send_response(response, false) else { return };
-            let mut to = InstanceSender { to, front, session };
-            let (Ok((code, message)) | Err((code, message))) = stream.serve(&mut to, life).await;
-            let trailers =
-                [(GRPC_STATUS, HeaderValue::from(code as i32)), (GRPC_MESSAGE, HeaderValue::from_static(message))];
-            let _ = to.to.send_trailers(HeaderMap::from_iter(trailers));
+            let Ok(to) = answer::begin_grpc(&mut respond) else { return };
+            let mut to = InstanceSender { to, context };
+            let (Ok((code, message)) | Err((code, message))) = stream.serve(&mut to).await;
+            let _ = to.to.send_trailers(answer::trailers(code, message));
         }
     }
 }
 
-/// A name, and by what it is claimed.
+/// Claim to a name, with its proofs.
 struct Claim {
     name: Arc<str>,
     certificate: Option<Arc<str>>,
@@ -124,8 +106,8 @@ struct Claim {
 }
 
 impl Claim {
-    /// May they have the name? Where several resources have an initializer of that name, by what each of them says: a task
-    /// does not name its resource.
+    /// True if it may have the name. Each resource with an initializer of that name must admit it, since a task does not
+    /// name its resource.
     fn is_good(&self, generation: &Generation) -> bool {
         let all = generation.snapshot.initializers().iter().flat_map(|entry| &entry.initializers);
         let mut attached = all.filter(|one| *one.name == *self.name).filter_map(|one| one.attach.as_ref()).peekable();
@@ -136,75 +118,69 @@ impl Claim {
 
 /// An instance whose claim is good.
 struct Stream<'a> {
-    incoming: Incoming<'a>,
+    messages: InstanceMessages<'a>,
     attached: Attachment,
     claim: Claim,
-    /// The generation by which that was decided last, and how.
+    /// Generation by which the claim was checked last, and the result.
     generation: u64,
     is_good: bool,
     window: u32,
     _instance: InstanceGuard<'a>,
-    _taken: Taken<'a>,
+    _place: PlaceGuard<'a>,
 }
 
-/// The claim, checked.
-async fn begun<'a>(
-    front: &'a Front,
-    session: &'a Session,
+/// Reads the claim and checks it.
+async fn begin<'a>(
+    ConnectionContext { front, session, .. }: &'a ConnectionContext,
     headers: &HeaderMap,
     body: RecvStream,
 ) -> Result<Stream<'a>, Refusal> {
-    if headers.get("grpc-encoding").is_some_and(|encoding| encoding != "identity") {
-        return Err(Refusal::Compressed);
-    }
-    let current = &front.gate().current;
+    grpc_encoding(headers)?;
+    let current = &front.gate.current;
     // Where there is nothing to claim nothing is read.
     if current.load().snapshot.claimed().next().is_none() {
         return Err(Refusal::NotYours);
     }
-    let budget = front.inflight().budget();
-    let _taken = front.attaching().take(session, budget, COST)?;
-    let mut incoming = Incoming::new(body, budget);
-    let first = timeout(limits::HANDSHAKE, incoming.next()).await;
-    let message = match first.map_err(|_| Refusal::ColdDeadline { within: limits::HANDSHAKE })?? {
-        Some(Arrived::Message(message, _)) => message,
-        Some(Arrived::PassedOver { beginning, .. }) => return Err(Refusal::Overloaded { bytes: beginning.len() }),
+    let _place = front.attach_places.take(session, STREAM_MEMORY)?;
+    let mut messages = InstanceMessages::new(body, front.budget());
+    let within = limits::HANDSHAKE_TIMEOUT;
+    let message = match timeout(within, messages.next()).await.map_err(|_| Refusal::ColdDeadline { within })?? {
+        Some(InstanceMessage::Whole(message, _)) => message,
+        Some(InstanceMessage::PassedOver { beginning, .. }) => {
+            return Err(Refusal::Overloaded { bytes: beginning.len() });
+        }
         None => return Err(Refusal::NotAClaim),
     };
     let Some(FromInstance::Claim { name, token, window }) = read(message) else { return Err(Refusal::NotAClaim) };
-    let certificate = match session.client().identity() {
+    let certificate = match &session.client.identity {
         Identity::Certificate(name) => Some(Arc::clone(name)),
         _ => None,
     };
     let token = (!token.is_empty()).then(|| Sha256::digest(token).into());
     let claim = Claim { name: name.into(), certificate, token };
     let generation = current.load();
-    // The same answer for a name that does not exist as for one of another's.
+    // A name that does not exist is answered as another instance's name is.
     if !claim.is_good(&generation) {
         return Err(Refusal::NotYours);
     }
-    let window = if window == 0 { WINDOW } else { window.min(WIDEST) };
+    let window = if window == 0 { DEFAULT_WINDOW } else { window.min(MAX_WINDOW) };
     let attached = current.hub().attach(&claim.name, window as usize, Instant::now());
     let attached = attached.ok_or(Refusal::TooManyInstances)?;
-    incoming.take_answers();
+    messages.allow_answers();
     let _instance = session.attach();
     let generation = generation.number;
-    Ok(Stream { incoming, attached, claim, generation, is_good: true, window, _instance, _taken })
+    Ok(Stream { messages, attached, claim, generation, is_good: true, window, _instance, _place })
 }
 
 impl Stream<'_> {
     /// Carries messages both ways.
-    async fn serve(&mut self, to: &mut InstanceSender<'_>, mut life: watch::Receiver<Life>) -> Result<End, End> {
-        let front = to.front;
-        let lease = front.gate().current.hub().lease();
+    async fn serve(&mut self, to: &mut InstanceSender<'_>) -> Result<End, End> {
+        let ConnectionContext { front, drain, .. } = to.context;
+        let lease = front.gate.current.hub().lease();
         to.send_reserved(ToWire::Attached { lease, window: self.window })?;
-        let mut grace = pin!(grace::over(life.clone(), grace::length(front.limits())));
-        let mut draining = pin!(async move {
-            // Without a sender nobody serves any more.
-            drop(life.wait_for(|life| *life != Life::Serving).await);
-        });
+        let (mut drain_begun, mut grace_over) = (pin!(drain.begun()), pin!(drain.grace_over()));
         let (mut drains, mut over, mut leaves) = (false, false, false);
-        let mut look = interval(EVERY);
+        let mut check = interval(CHECK_INTERVAL);
         loop {
             if !self.is_still_good(front) {
                 return Ok(NOT_YOURS);
@@ -214,41 +190,41 @@ impl Stream<'_> {
                     return Ok((Code::Ok, ""));
                 }
                 // Reviews under way may still have a task for it.
-                if over && front.inflight().requests() == 0 {
+                if over && front.inflight.requests() == 0 {
                     return Ok((Code::Unavailable, "shutting down"));
                 }
             }
             tokio::select! {
                 biased;
                 _ = poll_fn(|cx| to.to.poll_reset(cx)) => return Ok(GONE),
-                () = &mut draining, if !drains => {
+                () = &mut drain_begun, if !drains => {
                     drains = true;
                     to.send_reserved(ToWire::Draining)?;
                 }
-                () = &mut grace, if !over => over = true,
+                () = &mut grace_over, if !over => over = true,
                 outbound = self.attached.recv() => match outbound {
-                    // By what is in force now.
+                    // The configuration in force may have changed meanwhile.
                     Some(_) if !self.is_still_good(front) => return Ok(NOT_YOURS),
                     Some(outbound) => to.pass(outbound, &self.attached)?,
                     None => return Ok((Code::DeadlineExceeded, "not heard of for too long: attach again")),
                 },
-                message = self.incoming.next() => match message {
-                    Ok(Some(arrived)) => self.take(arrived, &mut leaves).await?,
-                    // It says no more: what it has is given to others.
+                message = self.messages.next() => match message {
+                    Ok(Some(message)) => self.take(message, &mut leaves).await?,
+                    // The instance has ended its side: its tasks are given to others.
                     Ok(None) => return Ok((Code::Ok, "")),
                     Err(Refusal::Cancelled) => return Ok(GONE),
                     Err(Refusal::TooLarge { .. }) => return Ok(TOO_LONG),
                     Err(_) => return Ok(NOT_READABLE),
                 },
-                _ = look.tick() => {}
+                _ = check.tick() => {}
             }
         }
     }
 
-    /// May it still have its name, by the configuration in force? A name that nobody may claim any more is its until the
-    /// objects that wait for it are done.
+    /// True if it may still have its name, by the configuration in force. It keeps a name that nobody may claim any more
+    /// until the objects that wait for it are done.
     fn is_still_good(&mut self, front: &Front) -> bool {
-        let current = &front.gate().current;
+        let current = &front.gate.current;
         let generation = current.load();
         if generation.number != self.generation {
             self.generation = generation.number;
@@ -257,20 +233,20 @@ impl Stream<'_> {
         self.is_good || current.hub().is_draining(&self.claim.name)
     }
 
-    /// Takes what has arrived. An answer that does not count changes nothing.
+    /// Takes one message. An answer that does not count changes nothing.
     ///
     /// # Errors
-    /// The stream ends: it may not come now, or is no message of an instance.
-    async fn take(&self, arrived: Arrived, leaves: &mut bool) -> Result<(), End> {
+    /// The stream ends: the message may not come now, or is not one of an instance.
+    async fn take(&self, message: InstanceMessage, leaves: &mut bool) -> Result<(), End> {
         self.attached.renew();
-        let (message, room) = match arrived {
-            Arrived::Message(message, room) => (message, room),
-            Arrived::PassedOver { beginning, why } => {
+        let (message, room) = match message {
+            InstanceMessage::Whole(message, room) => (message, room),
+            InstanceMessage::PassedOver { beginning, why } => {
                 let no_room = why == TurnFailure::NoRoom;
                 return if self.give_up(&beginning, why) || no_room { Ok(()) } else { Err(TOO_LONG) };
             }
         };
-        let beginning = message.slice(..message.len().min(BEGINNING));
+        let beginning = message.slice(..message.len().min(TASK_BEGINNING));
         let read = offload::run(message.len(), move || read(message)).await;
         match read {
             None => {
@@ -295,7 +271,7 @@ impl Stream<'_> {
         Ok(())
     }
 
-    /// Ends the task of a message that is not taken, and nothing else: the next instance would say the same. False where
+    /// Ends the task of a message that is not taken, and nothing else: the next instance would send the same. False if
     /// the first bytes do not say which task that is.
     fn give_up(&self, beginning: &Bytes, why: TurnFailure) -> bool {
         let answered = answered(beginning);
@@ -309,8 +285,7 @@ impl Stream<'_> {
 /// Sender of messages to the instance.
 struct InstanceSender<'a> {
     to: SendStream<Outgoing>,
-    front: &'a Front,
-    session: &'a Session,
+    context: &'a ConnectionContext,
 }
 
 impl InstanceSender<'_> {
@@ -322,7 +297,7 @@ impl InstanceSender<'_> {
                 let (review, namespace_labels) = (message.review.len(), &*message.namespace_labels);
                 let labels: usize = namespace_labels.iter().map(|(key, value)| key.len() + value.len() + 8).sum();
                 // The review has its room already.
-                let Some(room) = self.reserve(labels + AROUND) else {
+                let Some(room) = self.reserve(labels + TASK_OVERHEAD) else {
                     attached.give_up(task, attempt, TurnFailure::NoRoom);
                     return Ok(());
                 };
@@ -330,12 +305,12 @@ impl InstanceSender<'_> {
                 self.send(Outgoing::held(head, room, self.expiring(left)))?;
                 self.send(Outgoing::of_task(message, self.expiring(left)))
             }
-            ToInstance::Cancel(task) => match self.reserve(AROUND) {
+            ToInstance::Cancel(task) => match self.reserve(TASK_OVERHEAD) {
                 Some(room) => {
                     let cancel = ToWire::Cancel { task: task.0 }.framed();
-                    self.send(Outgoing::held(cancel, room, self.expiring(PATIENCE)))
+                    self.send(Outgoing::held(cancel, room, self.expiring(READ_TIMEOUT)))
                 }
-                // Its answer is ignored in any case.
+                // The answer of a cancelled task is ignored in any case.
                 None => Ok(()),
             },
         }
@@ -343,17 +318,17 @@ impl InstanceSender<'_> {
 
     /// Queues one message whose room is part of what the stream reserves.
     fn send_reserved(&mut self, message: ToWire) -> Result<(), End> {
-        self.send(Outgoing::from(message.framed()).until(self.expiring(PATIENCE)))
+        self.send(Outgoing::from(message.framed()).until(self.expiring(READ_TIMEOUT)))
     }
 
     fn reserve(&self, bytes: usize) -> Option<Reservation> {
-        self.front.inflight().budget().reserve(Purpose::Queue, bytes)
+        self.context.front.budget().reserve(Purpose::Queue, bytes)
     }
 
-    /// Time in which the instance is to read it.
+    /// Deadline for the instance to read a message.
     fn expiring(&self, within: Duration) -> Expiring {
         let now = Instant::now();
-        self.session.unsent().add(now, now + within)
+        self.context.session.unsent.add(now, now + within)
     }
 
     fn send(&mut self, message: Outgoing) -> Result<(), End> {
@@ -362,5 +337,4 @@ impl InstanceSender<'_> {
 }
 
 #[cfg(test)]
-#[path = "attach/tests.rs"]
 mod tests;

@@ -17,20 +17,13 @@ use std::{
 
 use bytes::Bytes;
 use h2::{RecvStream, SendStream, server::SendResponse};
-use http::{HeaderMap, HeaderValue, Response, header};
-use tokio::{sync::watch, time::interval};
+use http::HeaderMap;
+use tokio::time::interval;
 use tonic::Code;
 
-use super::{frames::Frames, quota::Cost};
+use super::messages::CallMessages;
 use crate::{
-    front::{
-        Front,
-        accept::life::Life,
-        answer::{GRPC_MESSAGE, GRPC_STATUS},
-        connection::session::Session,
-        outgoing::Outgoing,
-        refusal::Refusal,
-    },
+    front::{answer, head::grpc_encoding, outgoing::Outgoing, refusal::Refusal, state::ConnectionContext},
     initialize::{
         Correction, CorrectiveAction, Initializers,
         stored_objects::{Following, SoughtObject, ToFollower},
@@ -43,22 +36,22 @@ use crate::{
     wire::{initialization as wire, outbound::framed, pb::gatepost::v1 as pb},
 };
 
-/// The longest message: a list of the most names, and a Status.
-const LONGEST: usize = 256 << 10;
-/// The longest that is passed over. A peer that sends more is not waited for.
-const LONGEST_PASSED: usize = 16 << 20;
-/// Interval of log lines about what was passed over.
-const LOGGED: Duration = Duration::from_secs(1);
+/// Length of a message: a list of the most names, and a Status.
+const MAX_MESSAGE: usize = 256 << 10;
+/// Length of a message that is passed over. A peer that sends more is not waited for.
+const MAX_PASSED_OVER: usize = 16 << 20;
+/// Interval of log lines about messages that were passed over.
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// Memory of one stream besides its messages and objects.
-const COST: Cost = Cost { sent: 0, held: 64 << 10 };
+const STREAM_MEMORY: usize = 64 << 10;
 /// Time for the apiserver to read a message.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Interval of the controller's looks.
-const EVERY: Duration = Duration::from_secs(1);
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
+/// Interval at which the controller looks for late heads.
+const CONTROL_INTERVAL: Duration = Duration::from_secs(1);
 /// Corrections of the controller in that time.
-const CORRECTIONS: usize = 500;
-/// Longest name, and id, of an object.
-pub(super) const LONGEST_NAME: usize = 253;
+const MAX_CORRECTIONS: usize = 500;
+/// Length of a name, or id, of an object.
+pub(super) const MAX_NAME: usize = 253;
 
 /// Status at the end of a stream.
 type End = (Code, &'static str);
@@ -70,37 +63,31 @@ const UNREADABLE: End = (Code::InvalidArgument, "a message cannot be read");
 
 /// Serves one stream until it ends.
 pub(crate) async fn answer(
-    front: &Front,
-    session: &Session,
-    headers: HeaderMap,
+    context: &ConnectionContext,
+    headers: &HeaderMap,
     body: RecvStream,
     mut respond: SendResponse<Outgoing>,
-    life: watch::Receiver<Life>,
 ) {
-    if headers.get("grpc-encoding").is_some_and(|encoding| encoding != "identity") {
-        return front.refuse(&mut respond, &Refusal::Compressed);
-    }
-    let _taken = match front.attaching().take(session, front.inflight().budget(), COST) {
-        Ok(taken) => taken,
+    let ConnectionContext { front, session, .. } = context;
+    let place = grpc_encoding(headers).and_then(|()| front.attach_places.take(session, STREAM_MEMORY));
+    let _place = match place {
+        Ok(place) => place,
         Err(refusal) => return front.refuse(&mut respond, &refusal),
     };
-    let mut response = Response::new(());
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     // An error here, and below, says that the apiserver is gone.
-    let Ok(to) = respond.send_response(response, false) else { return };
-    let following = front.gate().current.stored().follow(&session.client().identity().to_key());
-    let room = front.inflight().budget().empty(Purpose::Queue);
-    let mut stream = Stream { to, front, session, following, room, passed_over: (0, None) };
-    let (Ok((code, message)) | Err((code, message))) = stream.serve(Frames::new(front, body, LONGEST), life).await;
-    let trailers = [(GRPC_STATUS, HeaderValue::from(code as i32)), (GRPC_MESSAGE, HeaderValue::from_static(message))];
-    let _ = stream.to.send_trailers(HeaderMap::from_iter(trailers));
+    let Ok(to) = answer::begin_grpc(&mut respond) else { return };
+    let following = front.gate.current.stored().follow(&session.client.identity.to_key());
+    let room = front.budget().empty(Purpose::Queue);
+    let mut stream = Stream { to, context, following, room, passed_over: (0, None) };
+    let messages = CallMessages::new(body, front.budget(), MAX_MESSAGE);
+    let (Ok((code, message)) | Err((code, message))) = stream.serve(messages).await;
+    let _ = stream.to.send_trailers(answer::trailers(code, message));
 }
 
 /// An apiserver that follows.
 struct Stream<'a> {
     to: SendStream<Outgoing>,
-    front: &'a Front,
-    session: &'a Session,
+    context: &'a ConnectionContext,
     following: Following,
     /// Room of its objects.
     room: Reservation,
@@ -110,12 +97,9 @@ struct Stream<'a> {
 
 impl Stream<'_> {
     /// Carries messages both ways.
-    async fn serve(&mut self, mut from: Frames<'_>, mut life: watch::Receiver<Life>) -> Result<End, End> {
-        let mut draining = pin!(async move {
-            // Without a sender nobody serves any more.
-            drop(life.wait_for(|life| *life != Life::Serving).await);
-        });
-        let mut look = interval(EVERY);
+    async fn serve(&mut self, mut messages: CallMessages<'_>) -> Result<End, End> {
+        let mut draining = pin!(self.context.drain.begun());
+        let mut control = interval(CONTROL_INTERVAL);
         loop {
             tokio::select! {
                 biased;
@@ -124,17 +108,17 @@ impl Stream<'_> {
                     self.send(pb::follower_message::Message::Draining(pb::Draining {}))?;
                     return Ok((Code::Unavailable, "shutting down"));
                 }
-                _ = look.tick() => self.control().await?,
+                _ = control.tick() => self.control().await?,
                 queued = self.following.recv() => match queued {
                     Some(ToFollower::Correct(correction)) => self.correct(correction)?,
                     Some(ToFollower::Look(sought)) => self.send(look_at(&sought))?,
                     None => return Ok(GONE),
                 },
-                message = from.next() => match message {
+                message = messages.next() => match message {
                     Ok(Some((message, _room))) => self.take(message)?,
                     Ok(None) => return Ok((Code::Ok, "")),
                     Err(Refusal::Cancelled) => return Ok(GONE),
-                    Err(Refusal::TooLarge { declared, .. }) if declared <= LONGEST_PASSED => {
+                    Err(Refusal::TooLarge { declared, .. }) if declared <= MAX_PASSED_OVER => {
                         self.pass_over(DroppedReport::Message);
                     }
                     Err(Refusal::TooLarge { .. }) => return Ok(self.end(DroppedReport::Message, NO_ROOM)),
@@ -160,7 +144,7 @@ impl Stream<'_> {
         match read {
             Ok(event) => {
                 if !self.following.apply(event) {
-                    self.front.gate().metrics.dropped_report(DroppedReport::Unknown);
+                    self.context.front.gate.metrics.dropped_report(DroppedReport::Unknown);
                 }
             }
             Err(DroppedReport::Unreadable) => return Err(self.end(DroppedReport::Unreadable, UNREADABLE)),
@@ -180,17 +164,17 @@ impl Stream<'_> {
 
     /// The end of the stream by a report that cannot be taken.
     fn end(&self, reason: DroppedReport, end: End) -> End {
-        self.front.gate().metrics.dropped_report(reason);
+        self.context.front.gate.metrics.dropped_report(reason);
         end
     }
 
     /// Passes over one report that is too long: that object is not followed, and all others are.
     fn pass_over(&mut self, reason: DroppedReport) {
-        self.front.gate().metrics.dropped_report(reason);
+        self.context.front.gate.metrics.dropped_report(reason);
         let (count, logged) = &mut self.passed_over;
         *count += 1;
         let now = Instant::now();
-        if logged.is_none_or(|logged| now.saturating_duration_since(logged) >= LOGGED) {
+        if logged.is_none_or(|logged| now.saturating_duration_since(logged) >= LOG_INTERVAL) {
             tracing::warn!(
                 count,
                 "passed over reports of unfinished objects that are too long; these are not corrected"
@@ -201,12 +185,12 @@ impl Stream<'_> {
 
     /// Corrects heads that nobody holds.
     async fn control(&mut self) -> Result<(), End> {
-        let current = &self.front.gate().current;
+        let current = &self.context.front.gate.current;
         let now = Instant::now();
         let generation = current.load();
         let age = current.age(now).filter(|_| current.is_fresh(now));
         let read = age.and_then(|age| now.checked_sub(age));
-        for correction in self.following.control(read, |object| head_rule(&generation, object), CORRECTIONS).await {
+        for correction in self.following.control(read, |object| head_rule(&generation, object), MAX_CORRECTIONS).await {
             self.correct(correction)?;
         }
         Ok(())
@@ -233,9 +217,9 @@ impl Stream<'_> {
     /// Queues one message.
     fn send(&mut self, message: pb::follower_message::Message) -> Result<(), End> {
         let message = framed(&pb::FollowerMessage { message: Some(message) });
-        let room = self.front.inflight().budget().reserve(Purpose::Queue, message.len()).ok_or(NO_ROOM)?;
+        let room = self.context.front.budget().reserve(Purpose::Queue, message.len()).ok_or(NO_ROOM)?;
         let now = Instant::now();
-        let expiring = self.session.unsent().add(now, now + PATIENCE);
+        let expiring = self.context.session.unsent.add(now, now + READ_TIMEOUT);
         self.to.send_data(Outgoing::held(message, room, expiring), false).map_err(|_| GONE)
     }
 }
@@ -277,7 +261,7 @@ fn event(event: pb::stored_object_event::Event) -> Result<StoredEvent, DroppedRe
 
 /// A text that may be empty.
 fn short(text: String) -> Result<Box<str>, DroppedReport> {
-    if text.len() > LONGEST_NAME { Err(DroppedReport::Text) } else { Ok(text.into()) }
+    if text.len() > MAX_NAME { Err(DroppedReport::Text) } else { Ok(text.into()) }
 }
 
 /// A text that may not.

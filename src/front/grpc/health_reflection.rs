@@ -1,58 +1,75 @@
 //! Health and reflection: stock tonic, called on the same port.
 //!
 //! Their calls are few and small, and are kept so: what one may send, how long one that is no watch may last, how many
-//! there may be, and each has its place in the memory budget ([`Quota`]).
+//! there may be, and each has its place in the memory budget ([`Quota`](crate::front::limits::Quota)).
+//!
+//! A call's body is read beside the service and not by it: what a service does not read would stay in the connection's
+//! window, out of sight of every limit. So little may be sent at all that it can wait here.
 
 use std::{
     convert::Infallible,
     fmt,
-    future::poll_fn,
-    pin::pin,
+    future::{pending, poll_fn},
+    pin::{Pin, pin},
     sync::{
         Arc,
         atomic::{AtomicU8, Ordering},
     },
+    task::{Context, Poll, ready},
+    time::Duration,
 };
 
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use h2::{RecvStream, server::SendResponse};
-use http::{HeaderMap, HeaderValue, Request, Response};
-use http_body::Body;
-use tokio::{sync::watch, time::timeout};
+use http::{Request, Response};
+use http_body::{Body, Frame};
+use tokio::{
+    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    time::timeout,
+};
 use tonic::Code;
 use tonic_health::{ServingStatus, server::HealthReporter};
 use tonic_reflection::server::{Builder, Error};
 use tower_service::Service;
 
-use super::{
-    head,
-    inbound::{self, Inbound},
-    quota::{Cost, Quota},
-};
 use crate::{
     front::{
-        Front,
-        accept::life::Life,
-        admin::readiness::Readiness,
-        answer::{GRPC_MESSAGE, GRPC_STATUS},
-        connection::session::Session,
-        outgoing::Outgoing,
+        admin::readiness::Readiness, answer::trailers, drain::DrainSignal, head::aux_timeout, outgoing::Outgoing,
         refusal::Refusal,
-        route::Route,
     },
     live::Current,
-    wire::names,
+    wire::{DESCRIPTORS, names},
 };
 
-/// The descriptors of `proto/`, which reflection serves.
-use crate::wire::DESCRIPTORS;
-/// All that one call of health may send: a service's name.
-const HEALTH: Cost = Cost { sent: 4 << 10, held: 16 << 10 };
-/// All that one call of reflection may send, in many small messages; what it is answered is larger.
-const REFLECTION: Cost = Cost { sent: 64 << 10, held: 256 << 10 };
+/// Bytes that an empty frame counts as.
+const EMPTY_FRAME_COST: usize = 64;
+
+/// A service of tonic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AuxService {
+    Health,
+    ReflectionV1,
+    ReflectionV1Alpha,
+}
+
+impl AuxService {
+    /// Bytes that one call may send: of health a service's name, of reflection many small messages.
+    fn max_sent(self) -> usize {
+        match self {
+            Self::Health => 4 << 10,
+            Self::ReflectionV1 | Self::ReflectionV1Alpha => 64 << 10,
+        }
+    }
+
+    /// Memory of one call: answers of reflection are larger than its questions.
+    pub(crate) fn memory(self) -> usize {
+        4 * self.max_sent()
+    }
+}
 
 /// A tonic service without its type.
-type Called = Box<dyn Fn(Request<Inbound>) -> BoxFuture<'static, Response<tonic::body::Body>> + Send + Sync>;
+type ErasedService = Box<dyn Fn(Request<AuxBody>) -> BoxFuture<'static, Response<tonic::body::Body>> + Send + Sync>;
 
 /// Health and reflection.
 pub(crate) struct GrpcAuxServices {
@@ -60,10 +77,9 @@ pub(crate) struct GrpcAuxServices {
     reporter: HealthReporter,
     /// The status last reported: 0 none, 1 serving, 2 not.
     reported: AtomicU8,
-    quota: Quota,
-    health: Called,
-    reflection_v1: Called,
-    reflection_v1alpha: Called,
+    health: ErasedService,
+    reflection_v1: ErasedService,
+    reflection_v1alpha: ErasedService,
 }
 
 impl fmt::Debug for GrpcAuxServices {
@@ -72,9 +88,9 @@ impl fmt::Debug for GrpcAuxServices {
     }
 }
 
-fn called<S>(service: S) -> Called
+fn erased<S>(service: S) -> ErasedService
 where
-    S: Service<Request<Inbound>, Response = Response<tonic::body::Body>, Error = Infallible>,
+    S: Service<Request<AuxBody>, Response = Response<tonic::body::Body>, Error = Infallible>,
     S: Clone + Send + Sync + 'static,
     S::Future: Send,
 {
@@ -103,10 +119,9 @@ impl GrpcAuxServices {
             current,
             reporter,
             reported: AtomicU8::new(0),
-            quota: Quota::default(),
-            health: called(health),
-            reflection_v1: called(builder().build_v1()?),
-            reflection_v1alpha: called(builder().build_v1alpha()?),
+            health: erased(health),
+            reflection_v1: erased(builder().build_v1()?),
+            reflection_v1alpha: erased(builder().build_v1alpha()?),
         })
     }
 
@@ -128,55 +143,43 @@ impl GrpcAuxServices {
         }
     }
 
-    /// Answers one call; ends its stream when the server drains, since a watch would otherwise last for ever.
+    /// Answers one call; ends its stream when the server drains, since a watch would otherwise last for ever. A call
+    /// that is no watch may take `max_timeout`.
     pub(crate) async fn answer(
         &self,
-        front: &Front,
-        session: &Session,
-        route: Route,
+        service: AuxService,
         request: Request<RecvStream>,
-        mut respond: SendResponse<Outgoing>,
-        life: watch::Receiver<Life>,
-    ) {
-        let (service, cost) = match route {
-            Route::ReflectionV1 => (&self.reflection_v1, REFLECTION),
-            Route::ReflectionV1Alpha => (&self.reflection_v1alpha, REFLECTION),
-            _ => (&self.health, HEALTH),
-        };
-        let _taken = match self.quota.take(session, front.inflight().budget(), cost) {
-            Ok(taken) => taken,
-            Err(refusal) => return front.refuse(&mut respond, &refusal),
-        };
-        let longest = front.limits().timeout;
-        let within = if request.uri().path() == names::HEALTH_WATCH {
-            None
-        } else {
-            Some(head::aux_timeout(request.headers()).map_or(longest, |timeout| timeout.min(longest)))
-        };
-        let (request, body) = inbound::split(request);
+        respond: &mut SendResponse<Outgoing>,
+        max_timeout: Duration,
+        drain: &DrainSignal,
+    ) -> Result<(), Refusal> {
+        let is_watch = request.uri().path() == names::HEALTH_WATCH;
+        let within = aux_timeout(request.headers()).map_or(max_timeout, |timeout| timeout.min(max_timeout));
+        let (request, body) = split(request);
         let answering = async {
-            if matches!(route, Route::Health) {
-                self.refresh_health().await;
-            }
+            let call = match service {
+                AuxService::Health => {
+                    self.refresh_health().await;
+                    &self.health
+                }
+                AuxService::ReflectionV1 => &self.reflection_v1,
+                AuxService::ReflectionV1Alpha => &self.reflection_v1alpha,
+            };
             // An error here says that the caller is gone.
-            let _ = pump(service(request).await, &mut respond, life).await;
+            let _ = pump(call(request).await, respond, drain).await;
             Ok(())
         };
         let ended = async {
             tokio::select! {
                 biased;
-                refusal = body.feed(cost.sent) => Err(refusal),
+                refusal = body.feed(service.max_sent()) => Err(refusal),
                 ended = answering => ended,
             }
         };
-        let ended = match within {
-            None => ended.await,
-            Some(within) => timeout(within, ended).await.unwrap_or(Err(Refusal::ColdDeadline { within })),
-        };
-        if let Err(refusal) = ended {
-            // A response that has begun is reset.
-            front.refuse(&mut respond, &refusal);
+        if is_watch {
+            return ended.await;
         }
+        timeout(within, ended).await.unwrap_or(Err(Refusal::ColdDeadline { within }))
     }
 }
 
@@ -184,7 +187,7 @@ impl GrpcAuxServices {
 async fn pump(
     response: Response<tonic::body::Body>,
     respond: &mut SendResponse<Outgoing>,
-    mut life: watch::Receiver<Life>,
+    drain: &DrainSignal,
 ) -> Result<(), h2::Error> {
     let (parts, body) = response.into_parts();
     let ended = body.is_end_stream();
@@ -193,17 +196,17 @@ async fn pump(
         return Ok(());
     }
     let mut body = pin!(body);
-    let mut draining = pin!(async move { life.wait_for(|life| *life != Life::Serving).await.map(drop) });
+    let mut draining = pin!(drain.begun());
     loop {
         let frame = tokio::select! {
             biased;
             frame = poll_fn(|cx| body.as_mut().poll_frame(cx)) => frame,
             reset = poll_fn(|cx| stream.poll_reset(cx)) => return reset.map(drop),
-            _ = &mut draining => return stream.send_trailers(status(Code::Unavailable, "shutting down")),
+            () = &mut draining => return stream.send_trailers(trailers(Code::Unavailable, "shutting down")),
         };
         let Some(frame) = frame else { return stream.send_data(Outgoing::default(), true) };
         let Ok(frame) = frame else {
-            return stream.send_trailers(status(Code::Internal, "the response broke off"));
+            return stream.send_trailers(trailers(Code::Internal, "the response broke off"));
         };
         match frame.into_data() {
             Ok(mut data) => {
@@ -222,13 +225,56 @@ async fn pump(
     }
 }
 
-fn status(code: Code, message: &'static str) -> HeaderMap {
-    HeaderMap::from_iter([
-        (GRPC_STATUS, HeaderValue::from(code as i32)),
-        (GRPC_MESSAGE, HeaderValue::from_static(message)),
-    ])
+/// The body of a call as tonic reads it.
+#[derive(Debug)]
+struct AuxBody(UnboundedReceiver<Result<Frame<Bytes>, h2::Error>>);
+
+/// The body of a call as it comes.
+#[derive(Debug)]
+struct AuxBodyReader {
+    body: RecvStream,
+    to: UnboundedSender<Result<Frame<Bytes>, h2::Error>>,
+}
+
+/// The request for tonic, and the body to be fed into it.
+fn split(request: Request<RecvStream>) -> (Request<AuxBody>, AuxBodyReader) {
+    let (to, from) = unbounded_channel();
+    let (parts, body) = request.into_parts();
+    (Request::from_parts(parts, AuxBody(from)), AuxBodyReader { body, to })
+}
+
+impl AuxBodyReader {
+    /// Reads all of the body; ends only when it is longer than `limit`.
+    async fn feed(self, limit: usize) -> Refusal {
+        let Self { mut body, to } = self;
+        let mut sent = 0;
+        while let Some(data) = poll_fn(|cx| body.poll_data(cx)).await {
+            sent += data.as_ref().map_or(0, Bytes::len).max(EMPTY_FRAME_COST);
+            if sent > limit {
+                return Refusal::ColdTooLong { limit };
+            }
+            if let Ok(data) = &data {
+                let _ = body.flow_control().release_capacity(data.len());
+            }
+            // Copied, as it would keep alive all that was read with it. An error says that nobody reads any more.
+            let _ = to.send(data.map(|data| Frame::data(Bytes::copy_from_slice(&data))));
+        }
+        if let Ok(Some(trailers)) = poll_fn(|cx| body.poll_trailers(cx)).await {
+            let _ = to.send(Ok(Frame::trailers(trailers)));
+        }
+        drop(to);
+        pending().await
+    }
+}
+
+impl Body for AuxBody {
+    type Data = Bytes;
+    type Error = h2::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
+        Poll::Ready(ready!(self.0.poll_recv(cx)))
+    }
 }
 
 #[cfg(test)]
-#[path = "health_reflection/tests.rs"]
 mod tests;

@@ -9,19 +9,19 @@ use std::{future::poll_fn, sync::Arc, time::Instant};
 use bytes::Bytes;
 use h2::{RecvStream, server::SendResponse};
 use http::HeaderMap;
-use tokio::{sync::watch, time::timeout_at};
+use tokio::time::timeout_at;
 
-use super::{
-    follow::LONGEST_NAME,
-    frames::Frames,
-    head::GrpcHead,
-    quota::{Cost, Taken},
-};
+use super::{follow::MAX_NAME, messages::CallMessages};
 use crate::{
     cel::User,
     front::{
-        Front, accept::life::Life, answer, connection::session::Session, outgoing::Outgoing, refusal::Refusal,
+        answer,
+        head::GrpcHead,
+        limits::PlaceGuard,
+        outgoing::Outgoing,
+        refusal::Refusal,
         route::InitializationCall,
+        state::{ConnectionContext, Front},
     },
     initialize::{
         Charge, QuotaPhase, QuotaStage,
@@ -36,36 +36,35 @@ use crate::{
     wire::{initialization as wire, outbound::framed, pb::gatepost::v1 as pb},
 };
 
-/// The longest message of these calls: a user with all groups is the longest.
-const LONGEST: usize = 256 << 10;
+/// Length of a message of these calls: a user with all groups is the longest.
+const MAX_MESSAGE: usize = 256 << 10;
 /// Memory of one call besides its message.
-const COST: Cost = Cost { sent: 0, held: 4 << 10 };
-/// Bytes of one group of a user, or value of `extra`, besides its text, about.
-const ENTRY: usize = 64;
+const CALL_MEMORY: usize = 4 << 10;
+/// Approximate bytes of one group of a user, or value of `extra`, besides its text.
+const ENTRY_OVERHEAD: usize = 64;
 /// Lifetime of a read policy: the time in which a configuration is read.
 const TTL_MILLISECONDS: u32 = 1000;
 
 /// Answers one call.
 pub(crate) async fn answer(
-    front: &Front,
-    session: &Session,
+    context: &ConnectionContext,
     call: InitializationCall,
-    headers: HeaderMap,
+    headers: &HeaderMap,
     body: RecvStream,
     mut respond: SendResponse<Outgoing>,
-    life: watch::Receiver<Life>,
 ) {
+    let ConnectionContext { front, session, .. } = context;
     let arrived = Instant::now();
     let answering = async {
-        let Asked { _taken, message, room, deadline } = asked(front, session, &headers, body, arrived).await?;
+        let Call { _place, message, room, deadline } = read_call(context, headers, body, arrived).await?;
         match call {
-            InitializationCall::ReadPolicy => read(front, message, room, deadline).await,
+            InitializationCall::ReadPolicy => read_policy(front, message, room, deadline).await,
             InitializationCall::QuotaPhase => quota(message),
             InitializationCall::Hold => {
                 let (sought, version) = sought(message)?;
                 // The rest of the message is part of what the call reserves.
                 drop(room);
-                hold(front, session, &sought, &version, deadline, life).await
+                hold(context, &sought, &version, deadline).await
             }
         }
     };
@@ -78,43 +77,45 @@ pub(crate) async fn answer(
         // An error here says that the caller is gone.
         Ok(message) => {
             let now = Instant::now();
-            let expiring = session.unsent().add(now, now + front.limits().timeout);
-            drop(answer::verdict(&mut respond, Outgoing::from(message).until(expiring)));
+            let expiring = session.unsent.add(now, now + front.limits.timeout);
+            drop(answer::send_message(&mut respond, Outgoing::from(message).until(expiring)));
         }
         Err(refusal) => front.refuse(&mut respond, &refusal),
     }
 }
 
-/// One call.
-struct Asked<'a> {
-    /// Its place.
-    _taken: Taken<'a>,
+/// One call with its message.
+struct Call<'a> {
+    _place: PlaceGuard<'a>,
     message: Bytes,
     /// Room of the message.
     room: Reservation,
     deadline: Deadline,
 }
 
-/// Takes a place, and reads the message.
-async fn asked<'a>(
-    front: &'a Front,
-    session: &'a Session,
+async fn read_call<'a>(
+    ConnectionContext { front, session, .. }: &'a ConnectionContext,
     headers: &HeaderMap,
     body: RecvStream,
     arrived: Instant,
-) -> Result<Asked<'a>, Refusal> {
-    let GrpcHead { deadline, .. } = GrpcHead::read(headers, arrived, front.limits().timeout)?;
-    let _taken = front.initializing().take(session, front.inflight().budget(), COST)?;
-    let mut frames = Frames::new(front, body, LONGEST);
+) -> Result<Call<'a>, Refusal> {
+    let GrpcHead { deadline, .. } = GrpcHead::read(headers, arrived, front.limits.timeout)?;
+    let _place = front.initialization_places.take(session, CALL_MEMORY)?;
+    let mut messages = CallMessages::new(body, front.budget(), MAX_MESSAGE);
     let within = deadline.left(arrived);
-    let first = timeout_at(deadline.instant().into(), frames.next()).await;
+    let first = timeout_at(deadline.instant().into(), messages.next()).await;
     let first = first.map_err(|_| Refusal::ColdDeadline { within })??;
     let (message, room) = first.ok_or(Refusal::NoMessage { received: 0 })?;
-    Ok(Asked { _taken, message, room, deadline })
+    Ok(Call { _place, message, room, deadline })
 }
 
 /// Answers a `ReadPolicy`; its user is held until the authorizer has answered.
-async fn read(front: &Front, message: Bytes, mut room: Reservation, deadline: Deadline) -> Result<Bytes, Refusal> {
+async fn read_policy(
+    front: &Front,
+    message: Bytes,
+    mut room: Reservation,
+    deadline: Deadline,
+) -> Result<Bytes, Refusal> {
     let asked = wire::read_policy(message).ok_or(Refusal::NotAMessage)?;
     let verb = match asked.verb() {
         pb::ReadVerb::Get => ReadVerb::Get,
@@ -124,7 +125,7 @@ async fn read(front: &Front, message: Bytes, mut room: Reservation, deadline: De
     };
     let user = asked.user.unwrap_or_default();
     let entries = user.groups.len() + user.extra.values().map(|values| 2 + values.items.len()).sum::<usize>();
-    let bytes = ENTRY * entries;
+    let bytes = ENTRY_OVERHEAD * entries;
     if !room.try_grow(bytes) {
         return Err(Refusal::Overloaded { bytes });
     }
@@ -145,7 +146,7 @@ async fn read(front: &Front, message: Bytes, mut room: Reservation, deadline: De
         name: asked.name.into(),
         includes: asked.include_uninitialized,
     };
-    let policy = read_policy::read_policy(front.gate(), &read, deadline.instant()).await;
+    let policy = read_policy::read_policy(&front.gate, &read, deadline.instant()).await;
     let ObjectRead { group, resource, name, .. } = &read;
     let object = HiddenObject { group, resource, name, uid: "", resource_version: "" };
     let hidden = StatusInfo { metadata: None, ..hidden(how, object) };
@@ -191,7 +192,7 @@ fn sought(message: Bytes) -> Result<(Arc<SoughtObject>, Box<str>), Refusal> {
     let pb::HoldRequest { group, resource, namespace, name, uid, resource_version } =
         wire::hold(message).ok_or(Refusal::NotAMessage)?;
     let texts = [&group, &resource, &namespace, &name, &uid, &resource_version];
-    if uid.is_empty() || texts.iter().any(|text| text.len() > LONGEST_NAME) {
+    if uid.is_empty() || texts.iter().any(|text| text.len() > MAX_NAME) {
         return Err(Refusal::NotAMessage);
     }
     let (group, resource, namespace, name) = (group.into(), resource.into(), namespace.into(), name.into());
@@ -199,22 +200,20 @@ fn sought(message: Bytes) -> Result<(Arc<SoughtObject>, Box<str>), Refusal> {
 }
 
 async fn hold(
-    front: &Front,
-    session: &Session,
+    ConnectionContext { front, session, drain, .. }: &ConnectionContext,
     sought: &Arc<SoughtObject>,
     version: &str,
     deadline: Deadline,
-    mut life: watch::Receiver<Life>,
 ) -> Result<Bytes, Refusal> {
-    let current = &front.gate().current;
-    let client = session.client().identity().to_key();
+    let current = &front.gate.current;
+    let client = session.client.identity.to_key();
     let rule = |object: &StoredObject| {
         current.is_fresh(Instant::now()).then(|| read_policy::head_rule(&current.load(), object))
     };
     let end = tokio::select! {
         biased;
         end = current.stored().hold(&client, sought, deadline.instant(), rule) => end,
-        _ = life.wait_for(|life| *life != Life::Serving) => return Err(Refusal::Draining),
+        () = drain.begun() => return Err(Refusal::Draining),
     };
     Ok(framed(&pb::HoldResponse { end: Some(ended(end, sought, version)) }))
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::front::accept::{clients::Admitted, identity::Identity};
+use crate::front::accept::{client::Identity, clients::AdmittedConnection};
 
 struct Scene {
     clients: Arc<Clients>,
@@ -20,12 +20,12 @@ fn scene() -> Scene {
 }
 
 impl Scene {
-    fn connect(&self, identity: Identity) -> Admitted {
+    fn connect(&self, identity: Identity) -> AdmittedConnection {
         self.clients.admit(identity, self.now).expect("room")
     }
 
-    fn enter<'a>(&'a self, admitted: &'a Admitted) -> InflightGuard<'a> {
-        self.inflight.enter(&self.clients, admitted.session(), self.now).expect("room")
+    fn enter<'a>(&'a self, admitted: &'a AdmittedConnection) -> InflightGuard<'a> {
+        self.inflight.enter(&self.clients, &admitted.session, self.now).expect("room")
     }
 }
 
@@ -43,7 +43,7 @@ fn a_request_counts_and_holds_its_bytes_until_it_ends() {
     assert_eq!(second.reserve(151), Err(Refusal::Overloaded { bytes: 151 }));
     second.reserve(100).expect("room");
     second.reserve(50).expect("it has that");
-    assert_eq!((scene.inflight.requests(), scene.inflight.bytes(), admitted.session().calls()), (2, 700, 2));
+    assert_eq!((scene.inflight.requests(), scene.inflight.bytes(), admitted.session.calls()), (2, 700, 2));
     second.shrink_to(40);
     drop(first);
     assert_eq!((scene.inflight.requests(), scene.inflight.bytes()), (1, 40));
@@ -96,11 +96,11 @@ fn a_verdict_is_held_until_it_is_written_even_where_it_is_larger_than_the_review
     let outgoing = entered.decided(Bytes::from_static(&[0; 300]), deadline).expect("room");
     let budget = scene.inflight.budget();
     assert_eq!((scene.inflight.requests(), budget.held(), budget.held_for(Purpose::Verdict)), (0, 300, 300));
-    assert!(admitted.session().client().is_known(1), "it had a verdict");
+    assert!(admitted.session.client.is_known(1), "it had a verdict");
     let late = scene.now + Duration::from_secs(10);
-    assert!(admitted.session().unsent().has_expired(late));
+    assert!(admitted.session.unsent.has_expired(late));
     drop(outgoing);
-    assert!(!admitted.session().unsent().has_expired(late));
+    assert!(!admitted.session.unsent.has_expired(late));
     assert_eq!(budget.held(), 0);
     let refused = scene.enter(&admitted).decided(Bytes::from(vec![0; 1001]), deadline).expect_err("no room");
     assert_eq!((refused, budget.held()), (Refusal::Overloaded { bytes: 1001 }, 0));
@@ -111,7 +111,7 @@ fn every_review_and_every_verdict_holds_something_however_small() {
     let scene = scene();
     let admitted = scene.connect(Identity::Loopback);
     let inflight = Inflight::new(MemoryBudget::new(4 * REVIEW), 10);
-    let enter = || inflight.enter(&scene.clients, admitted.session(), scene.now);
+    let enter = || inflight.enter(&scene.clients, &admitted.session, scene.now);
     let mut three: Vec<_> = (0..3).map(|_| enter().expect("room")).collect();
     assert_eq!(enter().map(drop), Err(Refusal::Overloaded { bytes: 0 }));
     assert_eq!((inflight.requests(), inflight.bytes()), (3, 3 * REVIEW));

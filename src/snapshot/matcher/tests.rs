@@ -119,7 +119,7 @@ fn any_hooks() -> impl Strategy<Value = Vec<Arc<Hook>>> {
 /// Oracle for the index: every rule of every hook, one after the other, as the words of [`How`] say it.
 fn one_after_the_other(hooks: &[Arc<Hook>], review: &Review) -> Vec<Matched> {
     let (made, sent) = (RuleTarget::as_made(review), RuleTarget::as_sent(review));
-    let about_admission = exempt::is_admission_config(review);
+    let about_admission = crate::model::exempt::is_admission_config(review);
     let how = |hook: &Hook| {
         let sees = |target: &RuleTarget<'_>| hook.rules.iter().any(|rule| rule.matches(target));
         let equivalent = hook.match_policy == MatchPolicy::Equivalent;

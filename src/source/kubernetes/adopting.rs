@@ -26,8 +26,8 @@ use self::{
 use super::objects::Kind;
 use crate::{
     adopt::{
-        AdoptionScope, Asked, Claims, Followed, Follower, LEADER, Lease, MOST_WEBHOOKS, Reason, Registered,
-        SeenWebhook, WebhookKey, WebhookStanding, Wishes, lease_name, replica_lease, standings,
+        AdoptionRequests, AdoptionScope, CallPlan, CalledWebhook, Claims, Follower, LEADER_LEASE, Lease, MAX_WEBHOOKS,
+        OwnRegistration, Reason, SeenWebhook, WebhookKey, WebhookStanding, lease_name, replica_lease, standings,
     },
     kube::{KubeClient, KubeError, is_our_own},
     model::{HookType, registration::is_our_webhook},
@@ -83,8 +83,9 @@ impl Adopt {
     /// # Errors
     /// [`KubeError`] of the write.
     pub async fn make_leader_lease(&self, client: &KubeClient) -> Result<(), KubeError> {
-        let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": LEADER}});
-        client.apply(&format!("{}/{LEADER}", self.leases()), &lease).await
+        let lease =
+            json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": LEADER_LEASE}});
+        client.apply(&format!("{}/{LEADER_LEASE}", self.leases()), &lease).await
     }
 }
 
@@ -103,9 +104,9 @@ pub struct AdoptionView {
     /// The webhooks of others.
     pub seen: Vec<SeenWebhook>,
     /// Webhooks that this replica calls, and the announcement that it follows.
-    pub followed: Followed,
+    pub followed: CallPlan,
     /// The registrations that lead to us.
-    pub registered: Vec<Registered>,
+    pub registered: Vec<OwnRegistration>,
     /// Registrations to update.
     pub due: Vec<Due>,
     /// The uid of the cluster.
@@ -130,14 +131,14 @@ impl Adopting {
         leases: Vec<Lease>,
         lists: &[(Kind, Vec<Value>)],
     ) -> Result<(Vec<SourceFile>, AdoptionView), String> {
-        let wishes = leases.iter().find(|lease| lease.is_leader()).map(Lease::wishes).unwrap_or_default();
+        let wishes = leases.iter().find(|lease| lease.is_leader()).map(Lease::requests).unwrap_or_default();
         let seen = self.seen(lists, adopt, &wishes);
         let followed = self.follower.read(now, holder, &leases, &seen);
-        let files = files(lists, &followed.asked)?;
+        let files = files(lists, &followed.webhooks)?;
         let registered = lists.iter().filter_map(|(kind, items)| Some((kind.hook_type()?, items)));
         let registered = registered.flat_map(|(hook_type, items)| {
             let ours = items.iter().filter(|item| adopt.is_our_own(item));
-            ours.filter_map(move |item| Registered::of(hook_type, item))
+            ours.filter_map(move |item| OwnRegistration::of(hook_type, item))
         });
         let registered = registered.collect();
         let (due, cluster) = (Vec::new(), String::new());
@@ -154,7 +155,7 @@ impl Adopting {
         upkeep::due(&mut self.upkeep, adopt, lists, (contents, view))
     }
 
-    fn seen(&mut self, lists: &[(Kind, Vec<Value>)], adopt: &Adopt, wishes: &Wishes) -> Vec<SeenWebhook> {
+    fn seen(&mut self, lists: &[(Kind, Vec<Value>)], adopt: &Adopt, wishes: &AdoptionRequests) -> Vec<SeenWebhook> {
         let mut seen = Vec::new();
         let isolates = own::isolates(lists);
         let former = std::mem::take(&mut self.judged);
@@ -162,7 +163,8 @@ impl Adopting {
             let Some(hook_type) = kind.hook_type() else { continue };
             let own = Own::among(items, adopt);
             let registered = digest(own.items.iter().chain(&own.called).map(|item| item["webhooks"].to_string()));
-            let guarded = own.items.iter().filter_map(|item| Registered::of(hook_type, item)).all(|own| own.guarded);
+            let guarded =
+                own.items.iter().filter_map(|item| OwnRegistration::of(hook_type, item)).all(|own| own.guarded);
             for mut standing in items.iter().flat_map(|item| of_others(hook_type, item)) {
                 if let Some(namespaces) = &own.never_sent {
                     standing.leave(namespaces);
@@ -174,7 +176,7 @@ impl Adopting {
                     former.get(&standing.key).filter(|(of, _)| *of == state).map(|(_, verdict)| verdict.clone());
                 let verdict = known.unwrap_or_else(|| judge(&standing, (&own, isolates), &adopt.namespace));
                 self.judged.insert(standing.key.clone(), (state, verdict.clone()));
-                let room = seen.len() < MOST_WEBHOOKS;
+                let room = seen.len() < MAX_WEBHOOKS;
                 let wanted = if room { wishes.judge(&standing, &adopt.wanted) } else { Err(Reason::TooMany) };
                 let Verdict { unservable, objection, unsent, asks_authorizer } = verdict;
                 let in_flight = Duration::ZERO;
@@ -224,7 +226,7 @@ fn of_others(hook_type: HookType, item: &Value) -> Vec<WebhookStanding> {
 }
 
 /// Webhook configurations as they are judged outside of a running sidecar: what could be taken, and what could not.
-pub fn judged(lists: &[(HookType, Vec<Value>)], adopt: &Adopt, wishes: &Wishes) -> Vec<SeenWebhook> {
+pub fn judged(lists: &[(HookType, Vec<Value>)], adopt: &Adopt, wishes: &AdoptionRequests) -> Vec<SeenWebhook> {
     let lists: Vec<_> = lists.iter().map(|(hook_type, items)| (Kind::of_type(*hook_type), items.clone())).collect();
     Adopting::default().seen(&lists, adopt, wishes)
 }
@@ -239,8 +241,8 @@ fn digest(parts: impl Iterator<Item = String>) -> [u8; 32] {
 }
 
 /// A document for each configuration of which something is called.
-fn files(lists: &[(Kind, Vec<Value>)], asked: &[Asked]) -> Result<Vec<SourceFile>, String> {
-    let mut by_configuration = BTreeMap::<(HookType, &str), Vec<&Asked>>::new();
+fn files(lists: &[(Kind, Vec<Value>)], asked: &[CalledWebhook]) -> Result<Vec<SourceFile>, String> {
+    let mut by_configuration = BTreeMap::<(HookType, &str), Vec<&CalledWebhook>>::new();
     for one in asked {
         by_configuration.entry((one.key.hook_type, one.key.configuration.as_str())).or_default().push(one);
     }

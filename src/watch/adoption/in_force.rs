@@ -8,7 +8,7 @@ use std::{
 use tokio::time::Instant;
 
 use crate::{
-    adopt::{Asked, WebhookKey},
+    adopt::{CalledWebhook, WebhookKey},
     live::{Generation, LiveHook},
 };
 
@@ -27,7 +27,7 @@ pub(super) struct InForce {
 
 impl InForce {
     /// In this generation, by a read that wants these called.
-    pub(super) fn of(generation: &Generation, asked: &[Asked]) -> Self {
+    pub(super) fn of(generation: &Generation, asked: &[CalledWebhook]) -> Self {
         let newest: BTreeMap<_, _> =
             asked.iter().filter(|asked| !asked.former).map(|asked| (&*asked.id, &*asked.state)).collect();
         let mut found = Self::default();
@@ -127,7 +127,7 @@ mod tests {
         let found = |moves, probing, state: &str, former| {
             let (id, state) = (key.id(), state.to_owned());
             let (key, entry, cause) = (key.clone(), json!({}), Cause::Carries);
-            let asked = Asked { key, id, entry, state, cause, at_once: true, former };
+            let asked = CalledWebhook { key, id, entry, state, cause, at_once: true, former };
             let InForce { called, in_place } = InForce::of(&generation(moves, probing), &[asked]);
             (!called.is_empty(), !in_place.is_empty())
         };

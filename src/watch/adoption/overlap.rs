@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tokio::time::Instant;
 
 use crate::{
-    adopt::{Asked, Cause},
+    adopt::{CalledWebhook, Cause},
     telemetry::AdoptionMetrics,
 };
 
@@ -20,7 +20,7 @@ pub(super) struct Overlap {
 
 impl Overlap {
     /// Counts the time since the last read, given what is called in fact.
-    pub(super) fn count(&mut self, asked: &[Asked], in_force: &BTreeSet<String>, metrics: &AdoptionMetrics) {
+    pub(super) fn count(&mut self, asked: &[CalledWebhook], in_force: &BTreeSet<String>, metrics: &AdoptionMetrics) {
         let now = Instant::now();
         let both = asked.iter().filter(|asked| asked.cause != Cause::Carries);
         let both: BTreeSet<_> = both.map(|asked| &asked.id).filter(|id| in_force.contains(*id)).cloned().collect();

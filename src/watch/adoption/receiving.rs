@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
 use crate::{
-    adopt::{ApiserverIdentities, Receivers, Way},
+    adopt::{ApiserverIdentities, Receivers, Route},
     kube::{KubeClient, KubeError},
 };
 
@@ -37,7 +37,7 @@ pub struct Receiving {
 #[derive(Debug)]
 struct Read {
     at: Instant,
-    ways: BTreeSet<Way>,
+    ways: BTreeSet<Route>,
     found: Vec<Receivers>,
 }
 
@@ -50,7 +50,7 @@ impl Default for Receiving {
 
 impl Receiving {
     /// Receivers by these ways, a few seconds old at most; older only while there is no answer.
-    pub async fn read(&mut self, client: &KubeClient, ways: BTreeSet<Way>) -> Vec<Receivers> {
+    pub async fn read(&mut self, client: &KubeClient, ways: BTreeSet<Route>) -> Vec<Receivers> {
         let former = self.last.take().filter(|read| read.ways == ways);
         let now = Instant::now();
         let read = match former {
@@ -73,7 +73,7 @@ impl Receiving {
         self.last.insert(read).found.clone()
     }
 
-    async fn ask(&mut self, client: &KubeClient, ways: &BTreeSet<Way>) -> Result<Vec<Receivers>, String> {
+    async fn ask(&mut self, client: &KubeClient, ways: &BTreeSet<Route>) -> Result<Vec<Receivers>, String> {
         let asking = async {
             let mut found = Vec::new();
             for way in ways {
@@ -87,13 +87,13 @@ impl Receiving {
         }
     }
 
-    async fn receivers(&mut self, client: &KubeClient, way: &Way) -> Result<Option<Receivers>, KubeError> {
+    async fn receivers(&mut self, client: &KubeClient, way: &Route) -> Result<Option<Receivers>, KubeError> {
         Ok(match way {
-            Way::Elsewhere => None,
-            Way::Loopback => Some(match client.list_labelled(IDENTITIES, OF_APISERVERS).await {
+            Route::OtherUrl => None,
+            Route::Loopback => Some(match client.list_labelled(IDENTITIES, OF_APISERVERS).await {
                 Ok(list) => {
-                    let leases: Vec<_> = list.items.iter().filter_map(identity).collect();
-                    Receivers::Apiservers(self.identities.alive(self.opened.elapsed(), &leases))
+                    let leases = list.items.iter().filter_map(identity).collect();
+                    Receivers::Apiservers(self.identities.alive(self.opened.elapsed(), leases))
                 }
                 Err(KubeError::Refused { code: 401 | 403, .. }) => Receivers::Unreadable(
                     "the identity leases of apiservers cannot be read; grant the verb list on leases in the namespace \
@@ -102,7 +102,7 @@ impl Receiving {
                 ),
                 Err(error) => return Err(error),
             }),
-            Way::Service { namespace, name } => {
+            Route::Service { namespace, name } => {
                 let path = format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices");
                 let selector = format!("kubernetes.io/service-name={name}");
                 let service = format!("{namespace}/{name}");

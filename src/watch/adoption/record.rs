@@ -13,14 +13,14 @@ use tokio::{
 };
 
 use crate::{
-    adopt::{MOST_WEBHOOKS, Reason, WebhookKey},
+    adopt::{MAX_WEBHOOKS, Reason, WebhookKey},
     kube::KubeClient,
     telemetry::Audit,
 };
 
 /// Most Events that wait to be written, one after the other in the background: one for every webhook that can be taken
 /// over. Further ones are dropped.
-const EVENTS: usize = MOST_WEBHOOKS;
+const EVENTS: usize = MAX_WEBHOOKS;
 /// Timeout of one Event.
 const WITHIN: Duration = Duration::from_secs(5);
 /// Path of Events of objects without a namespace.

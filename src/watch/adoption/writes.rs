@@ -3,7 +3,9 @@
 use serde_json::json;
 
 use crate::{
-    adopt::{Guard, MANAGER, WebhookKey, Write, applied, fenced, guard, standings},
+    adopt::{
+        FinalizerChange, MANAGER, WebhookKey, Write, conditions_document, fence_document, finalizer_document, standings,
+    },
     kube::{KubeClient, KubeError},
     source::kubernetes::adopting::{Due, remove},
 };
@@ -33,8 +35,8 @@ pub async fn write(client: &KubeClient, write: &Write) -> Result<Written, KubeEr
         write.carry.iter().map(|(webhook, expression)| (webhook.as_str(), expression.as_str())).collect();
     let (uid, version) = (&*write.read.0, &*write.read.1);
     let document = match write.fenced.is_empty() {
-        true => applied(write.hook_type, &write.configuration, uid, Some(version), &carry),
-        false => fenced(write.hook_type, &write.configuration, (uid, version), &carry),
+        true => conditions_document(write.hook_type, &write.configuration, uid, Some(version), &carry),
+        false => fence_document(write.hook_type, &write.configuration, (uid, version), &carry),
     };
     let kind = WebhookKey::resource(write.hook_type);
     let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}/{}", write.configuration);
@@ -88,9 +90,12 @@ async fn give_back(client: &KubeClient, path: &str, webhooks: &[&str], outcome: 
 ///
 /// # Errors
 /// [`KubeError`] of the write; a conflict, or a registration that is gone, is none.
-pub async fn hold(client: &KubeClient, Guard { registered, on }: &Guard) -> Result<(), KubeError> {
+pub async fn hold(
+    client: &KubeClient,
+    FinalizerChange { registration: registered, add }: &FinalizerChange,
+) -> Result<(), KubeError> {
     let (hook_type, (uid, version)) = (registered.hook_type, &registered.read);
-    let document = guard(hook_type, &registered.name, (uid, version), *on);
+    let document = finalizer_document(hook_type, &registered.name, (uid, version), *add);
     let kind = WebhookKey::resource(hook_type);
     let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}/{}", registered.name);
     match client.apply_conditions(MANAGER, &path, &document).await {

@@ -1,6 +1,6 @@
-//! Lead: the lease by which replicas agree which of them works on marked objects.
+//! Leadership: the lease by which replicas agree which of them works on marked objects.
 //!
-//! It is held as that of adoption is: whoever has not renewed it for [`LIVE`] is taken for dead, by the clock of who looks.
+//! It is held as that of adoption is: whoever has not renewed it for [`REPLICA_LEASE_DURATION`] is taken for dead, by the clock of who looks.
 //! Two that work for a moment do no harm: each of their changes is made for one version of its object.
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
-    adopt::LIVE,
+    adopt::REPLICA_LEASE_DURATION,
     kube::{KubeClient, KubeError},
     source::kubernetes::adopting::micro_time,
 };
@@ -43,7 +43,7 @@ impl Leadership {
     /// Why that cannot be found out.
     pub(super) async fn hold(&mut self, client: &KubeClient) -> Result<bool, KubeError> {
         let spec = json!({
-            "holderIdentity": self.holder, "renewTime": micro_time(), "leaseDurationSeconds": LIVE.as_secs(),
+            "holderIdentity": self.holder, "renewTime": micro_time(), "leaseDurationSeconds": REPLICA_LEASE_DURATION.as_secs(),
         });
         let Some(lease) = client.find(&self.leases, NAME).await? else {
             let lease = json!({
@@ -71,7 +71,7 @@ impl Leadership {
     /// Has the lease not changed for so long that its holder is dead?
     fn is_silent(&mut self, version: &str) -> bool {
         match &self.seen {
-            Some((seen, since)) if seen == version => since.elapsed() >= LIVE,
+            Some((seen, since)) if seen == version => since.elapsed() >= REPLICA_LEASE_DURATION,
             _ => {
                 self.seen = Some((version.to_owned(), Instant::now()));
                 false

@@ -3,14 +3,133 @@
 
 use std::fmt::Write as _;
 
-use super::{Cost, Row, convert, none, operators::text, regex::unprintable};
 use crate::{
     access,
-    clauses::{self, Clause, Part, Verb},
-    fault::Fault,
-    meter::Meter,
+    functions::{
+        convert,
+        function::{Cost, Row, none, text},
+        regex::unprintable,
+    },
+    meter::{Fault, Meter},
+    types::Type,
     value::Value,
 };
+
+/// Digits behind the point, where a clause does not say how many.
+const PRECISION: usize = 6;
+
+/// One place of a format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Clause {
+    pub(crate) verb: Verb,
+    /// Digits behind the point; upstream takes it for the width of a scientific notation.
+    pub(crate) precision: usize,
+}
+
+/// Notation of a clause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    String,
+    Decimal,
+    Fixed,
+    Scientific,
+    Binary,
+    Hex { upper: bool },
+    Octal,
+}
+
+/// Part of a format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part<'t> {
+    /// Text that is not changed.
+    Text(&'t str),
+    Clause(Clause),
+}
+
+/// The first part of a format that is not empty, and what is behind it.
+pub(crate) fn first(format: &str) -> Result<(Part<'_>, &str), &'static str> {
+    let Some(behind) = format.strip_prefix('%') else {
+        let (text, rest) = format.split_at(format.find('%').unwrap_or(format.len()));
+        return Ok((Part::Text(text), rest));
+    };
+    if let Some(rest) = behind.strip_prefix('%') {
+        return Ok((Part::Text("%"), rest));
+    }
+    let (precision, behind) = match behind.strip_prefix('.') {
+        None => (PRECISION, behind),
+        Some(number) => {
+            let (digits, behind) = number.split_at(number.bytes().take_while(u8::is_ascii_digit).count());
+            (digits.parse().map_err(|_| "could not parse formatting clause: its precision is no number")?, behind)
+        }
+    };
+    let verb = match behind.as_bytes().first() {
+        None => return Err("unexpected end of string"),
+        Some(b's') => Verb::String,
+        Some(b'd') => Verb::Decimal,
+        Some(b'f') => Verb::Fixed,
+        Some(b'e') => Verb::Scientific,
+        Some(b'b') => Verb::Binary,
+        Some(b'x') => Verb::Hex { upper: false },
+        Some(b'X') => Verb::Hex { upper: true },
+        Some(b'o') => Verb::Octal,
+        Some(_) => return Err("could not parse formatting clause: unrecognized formatting clause"),
+    };
+    Ok((Part::Clause(Clause { verb, precision }), &behind[1..]))
+}
+
+impl Verb {
+    /// As upstream words it.
+    pub(crate) const fn misfit(self) -> &'static str {
+        match self {
+            Self::String => {
+                "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and \
+                 timestamps"
+            }
+            Self::Decimal => "decimal clause can only be used on integers",
+            Self::Fixed => "fixed-point clause can only be used on doubles",
+            Self::Scientific => "scientific clause can only be used on doubles",
+            Self::Binary => "only integers and bools can be formatted as binary",
+            Self::Hex { .. } => "only integers, byte buffers, and strings can be formatted as hex",
+            Self::Octal => "octal clause can only be used on integers",
+        }
+    }
+
+    /// May a value of this type fill it? Strings may be the names of numbers that are none.
+    pub(crate) fn takes(self, of: &Type) -> bool {
+        match (self, of) {
+            (_, Type::Dyn) => true,
+            (Self::String, of) => !matches!(of, Type::Struct(..) | Type::Opaque(_) | Type::Optional(_)),
+            (Self::Fixed | Self::Scientific, of) => matches!(of, Type::Double | Type::String),
+            (_, Type::Int | Type::Uint) => true,
+            (Self::Binary, Type::Bool) | (Self::Hex { .. }, Type::String | Type::Bytes) => true,
+            _ => false,
+        }
+    }
+}
+
+/// Checks that the arguments are as many as the clauses of a format, and of their types. Each argument has its type, and
+/// perhaps one inside it that cannot be written as text.
+pub(crate) fn check(format: &str, arguments: &[(Type, Option<Type>)]) -> Result<(), String> {
+    let (mut rest, mut clauses) = (format, 0);
+    while !rest.is_empty() {
+        let (part, behind) = first(rest)?;
+        rest = behind;
+        let Part::Clause(Clause { verb, .. }) = part else { continue };
+        let Some((of, odd)) = arguments.get(clauses) else {
+            return Err(format!("index {clauses} out of range"));
+        };
+        let odd = odd.as_ref().filter(|_| verb == Verb::String).or((!verb.takes(of)).then_some(of));
+        if let Some(odd) = odd {
+            return Err(format!("error during formatting: {}, was given {odd}", verb.misfit()));
+        }
+        clauses += 1;
+    }
+    if arguments.len() > clauses {
+        let given = arguments.len();
+        return Err(format!("too many arguments supplied to string.format (expected {clauses}, got {given})"));
+    }
+    Ok(())
+}
 
 /// Lists and maps are written no deeper than this.
 const DEEPEST: usize = 200;
@@ -32,7 +151,7 @@ fn format<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault>
     let mut written = Written { text: String::new(), meter };
     let mut at = 0;
     while !rest.is_empty() {
-        let (part, behind) = clauses::first(rest).map_err(Fault::error)?;
+        let (part, behind) = first(rest).map_err(Fault::error)?;
         rest = behind;
         match part {
             Part::Text(text) => written.push(text)?,
@@ -302,4 +421,37 @@ fn scientific(number: f64, width: usize) -> String {
     };
     // Kept in 16 bits there.
     format!("{body:>width$}", width = usize::from(width as u16))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_format_is_read_part_by_part() {
+        let parts = |mut rest: &'static str| {
+            let mut parts = Vec::new();
+            while !rest.is_empty() {
+                let (part, behind) = first(rest)?;
+                parts.push(part);
+                rest = behind;
+            }
+            Ok::<_, &str>(parts)
+        };
+        let clause = |verb, precision| Part::Clause(Clause { verb, precision });
+        assert_eq!(
+            parts("é%%%s%.2f%X"),
+            Ok(vec![
+                Part::Text("é"),
+                Part::Text("%"),
+                clause(Verb::String, 6),
+                clause(Verb::Fixed, 2),
+                clause(Verb::Hex { upper: true }, 6),
+            ])
+        );
+        for wrong in ["%", "a%", "%.", "%.2", "%.d", "%é", "%99999999999999999999d", "%.99999999999999999999f", "%-d"]
+        {
+            assert!(parts(wrong).is_err(), "{wrong}");
+        }
+    }
 }

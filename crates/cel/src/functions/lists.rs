@@ -2,11 +2,13 @@
 
 use std::{cmp::Ordering, rc::Rc};
 
-use super::{Cost, Row, none, strings};
 use crate::{
     access::{each_item, is_same, items, list_item, list_len},
-    fault::Fault,
-    meter::{Meter, Room},
+    functions::{
+        function::{Cost, Row, none},
+        strings,
+    },
+    meter::{Fault, Meter, Room},
     time::Duration,
     value::{List, Value},
 };

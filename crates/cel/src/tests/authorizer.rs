@@ -1,7 +1,8 @@
 //! Access checks: each ends the evaluation until it has a decision.
 
-use super::*;
-use crate::{AccessCheck, AccessDecision, AccessTarget, ResourceAccess, Subject, conditions, program::Program};
+use crate::{
+    AccessCheck, AccessDecision, AccessTarget, ResourceAccess, Subject, conditions, program::Program, tests::*,
+};
 
 /// Decision of the authorizer in `tests/cel/generate`: its reason repeats the check.
 fn decided(check: &AccessCheck) -> AccessDecision {

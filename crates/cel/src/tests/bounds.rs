@@ -4,8 +4,7 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
-use super::*;
-use crate::{evaluate::Evaluation, meter::Meter, value::Value};
+use crate::{evaluate::Evaluation, meter::Meter, tests::*, value::Value};
 
 /// An object with a long text `s` and a long list `l`.
 fn large(text: usize, items: usize) -> String {

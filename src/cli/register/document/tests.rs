@@ -1,8 +1,5 @@
 use super::*;
-use crate::{
-    cli::register::{plan::everything, union::Atom},
-    model::Selector,
-};
+use crate::{cli::register::plan::everything, model::Selector, snapshot::coverage::Atom};
 
 fn registration(form: Form) -> Registration {
     Registration {
@@ -21,7 +18,7 @@ fn registration(form: Form) -> Registration {
 }
 
 #[test]
-fn mutating_hooks_have_a_registration_of_their_own() {
+fn registration_of_mutating_hooks_leads_to_mutate() {
     let registration = |one_version, again| {
         let mut plan = Plan { one_version, ..everything(true, &[]) };
         plan.entries.iter_mut().for_each(|entry| entry.again = again);
@@ -41,7 +38,7 @@ fn mutating_hooks_have_a_registration_of_their_own() {
 }
 
 #[test]
-fn the_text_is_the_object_below_comments() {
+fn registration_text_is_comments_and_the_object() {
     let types = [HookType::Validating, HookType::Mutating];
     for (form, hook_type) in [Form::Static, Form::Api].into_iter().flat_map(|form| types.map(|it| (form, it))) {
         let registration = Registration { hook_type, ..registration(form) };
@@ -54,7 +51,7 @@ fn the_text_is_the_object_below_comments() {
 }
 
 #[test]
-fn a_static_manifest_has_a_static_name() {
+fn static_registration_has_a_static_name() {
     assert_eq!(registration(Form::Static).value()["metadata"]["name"], "gatepost.static.k8s.io");
     assert_eq!(registration(Form::Api).value()["metadata"]["name"], "gatepost");
     assert!(registration(Form::Static).text().unwrap().contains("staticManifestsDir"));
@@ -62,7 +59,7 @@ fn a_static_manifest_has_a_static_name() {
 }
 
 #[test]
-fn the_entry_says_all_an_apiserver_asks_for() {
+fn registration_entry_is_complete() {
     let value = registration(Form::Api).value();
     let wanted = json!({"name": "gatepost.validate.gatepost.dev", "matchPolicy": "Equivalent", "sideEffects": "NoneOnDryRun",
         "clientConfig": {"url": "https://127.0.0.1:9440/validate", "caBundle": "aGk="}, "admissionReviewVersions": ["v1"],
@@ -73,7 +70,7 @@ fn the_entry_says_all_an_apiserver_asks_for() {
 }
 
 #[test]
-fn several_entries_have_names_policies_and_conditions_of_their_own() {
+fn registration_entries_have_their_own_names_policies_and_conditions() {
     let mut registration = registration(Form::Api);
     let all = SentAlready::of(&Atom::everything(), &Atom::everything(), &[]).unwrap();
     registration.plan.entries.push(WebhookEntry { closed: false, left: vec![all], ..WebhookEntry::default() });
@@ -98,7 +95,7 @@ fn several_entries_have_names_policies_and_conditions_of_their_own() {
 }
 
 #[test]
-fn namespaces_that_are_left_out_stand_in_the_selector() {
+fn registration_excludes_namespaces_by_selector() {
     let mut registration = registration(Form::Api);
     assert!(registration.value()["webhooks"][0].get("namespaceSelector").is_none());
     registration.plan = everything(true, &["kube-system".to_owned()]);
@@ -109,7 +106,7 @@ fn namespaces_that_are_left_out_stand_in_the_selector() {
 }
 
 #[test]
-fn a_name_is_one_that_kubernetes_takes() {
+fn registration_name_is_valid_in_kubernetes() {
     assert_eq!(name("gatepost-1.prod"), Ok("gatepost-1.prod".to_owned()));
     assert_eq!(name("gatepost.static.k8s.io"), Ok("gatepost".to_owned()));
     for wrong in ["", "Gatepost", "a..b", "-a", "a-", "a b", "a\n# x", ".static.k8s.io"] {
@@ -118,7 +115,7 @@ fn a_name_is_one_that_kubernetes_takes() {
 }
 
 #[test]
-fn behind_a_service_every_entry_names_it_and_the_namespaces_that_are_never_sent_are_listed() {
+fn registration_behind_a_service_names_it_and_the_excluded_namespaces() {
     let excluded = ["gatepost".to_owned(), "kube-system".to_owned()];
     for (hook_type, path) in [(HookType::Validating, "/validate"), (HookType::Mutating, "/mutate")] {
         let registration = Registration {

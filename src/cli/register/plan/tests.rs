@@ -2,7 +2,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    model::{FailurePolicy, Gvr, Labels, MatchPolicy, Operation, Rule, RuleTarget, Scope, selector::Requirement},
+    model::{
+        FailurePolicy, Gvr, Labels, MatchPolicy, Operation, Rule, RuleTarget, Scope, builtin, selector::Requirement,
+    },
     snapshot::{self, NAME_LABEL, SourceFile},
 };
 
@@ -32,13 +34,13 @@ fn closed(hook: &Hook) -> bool {
 }
 
 #[test]
-fn hooks_that_fail_open_are_registered_so() {
+fn registration_of_hooks_that_fail_open_fails_open() {
     let plan = plan(&hooks(&["Ignore | '*' | '*' | '*' | '*/*'"]), &[]);
     assert_eq!(plan.entries.iter().map(|entry| entry.closed).collect::<Vec<_>>(), [false]);
 }
 
 #[test]
-fn a_hook_for_everything_beside_others_is_asked_once() {
+fn registration_calls_a_hook_for_everything_once() {
     let plan = plan(&hooks(&["Ignore | '*' | '*' | '*' | '*/*'", "Fail | CREATE | '' | v1 | pods"]), &[]);
     assert_eq!(plan.entries.iter().map(|entry| entry.closed).collect::<Vec<_>>(), [true, false]);
     let left: Vec<_> = plan.entries[1].left.iter().map(SentAlready::expression).collect();
@@ -51,14 +53,14 @@ fn a_hook_for_everything_beside_others_is_asked_once() {
 }
 
 #[test]
-fn what_one_that_fails_closed_sees_anyway_has_no_entry_of_its_own() {
+fn registration_has_no_entry_for_what_another_entry_sends() {
     let plan = plan(&hooks(&["Ignore | CREATE | '' | v1 | pods", "Fail | '*' | '*' | '*' | '*/*'"]), &[]);
     assert_eq!(plan.entries.len(), 1, "{plan:?}");
 }
 
 /// As was found in a trial: `*/*`, a resource in a fixed version, and core events.
 #[test]
-fn events_have_an_entry_that_converts_them_whatever_the_policies_of_hooks_for_everything() {
+fn registration_converts_events_whatever_the_failure_policies() {
     for everything in ["Fail", "Ignore"] {
         for events in ["Fail", "Ignore"] {
             let all = format!("{everything} | '*' | '*' | '*' | '*/*'");
@@ -72,7 +74,7 @@ fn events_have_an_entry_that_converts_them_whatever_the_policies_of_hooks_for_ev
 }
 
 #[test]
-fn each_entry_leaves_out_what_its_hooks_leave_out() {
+fn registration_entries_exclude_the_namespaces_of_their_hooks() {
     let lines = [
         "Fail | CREATE | '' | v1 | pods | 'operator': NotIn, values: [kube-system, a]",
         "Fail | CREATE | apps | v1 | deployments | 'operator': NotIn, values: [kube-system, b]",
@@ -90,7 +92,7 @@ fn each_entry_leaves_out_what_its_hooks_leave_out() {
 }
 
 #[test]
-fn many_kinds_of_selectors_share_what_they_have_in_common() {
+fn registration_merges_entries_with_many_selectors() {
     let lines: Vec<String> = (0..20)
         .map(|n| format!("Fail | CREATE | '' | v1 | pods | 'operator': NotIn, values: [kube-system, n{n}]"))
         .collect();
@@ -101,7 +103,7 @@ fn many_kinds_of_selectors_share_what_they_have_in_common() {
 
 /// A deadlock or danger that `check` finds in the registration, it finds in the hooks as well.
 #[test]
-fn a_registration_has_no_hazard_that_its_hooks_have_not() {
+fn registration_adds_no_hazard_to_those_of_its_hooks() {
     let ks = "'operator': NotIn, values: [kube-system]";
     let lines = [
         "Ignore | '*' | '*' | '*' | '*/*'".to_owned(),
@@ -111,16 +113,15 @@ fn a_registration_has_no_hazard_that_its_hooks_have_not() {
     let wanted = hooks(&lines.iter().map(String::as_str).collect::<Vec<_>>());
     let plan = plan(&wanted, &[]);
     let webhook = |(entry, number): (&WebhookEntry, usize)| {
-        serde_json::json!({"name": format!("g{number}.entries.example.com"), "sideEffects": "None", "admissionReviewVersions": ["v1"],
+        json!({"name": format!("g{number}.entries.example.com"), "sideEffects": "None", "admissionReviewVersions": ["v1"],
             "clientConfig": {"url": "https://127.0.0.1:9440/validate"}, "failurePolicy": if entry.closed { "Fail" } else { "Ignore" },
-            "rules": super::super::union::rules(&entry.atoms),
+            "rules": rules(&entry.atoms),
             "namespaceSelector": snapshot::hazards::written_selector(&entry.namespaces.0)})
     };
     let webhooks: Vec<_> = plan.entries.iter().zip(1..).map(webhook).collect();
-    let text =
-        serde_json::json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+    let text = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
         "metadata": {"name": "g"}, "webhooks": webhooks})
-        .to_string();
+    .to_string();
     let file = SourceFile { name: "g.json".into(), bytes: text.into() };
     let registration = snapshot::load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
     let bad: Vec<_> = registration
@@ -158,10 +159,10 @@ fn sent(rules: &[Rule], made: &RuleTarget<'_>, served: &[&str], equivalent: bool
 
 /// The rules of an entry, as they are printed and read again.
 fn printed(entry: &WebhookEntry) -> Vec<Rule> {
-    let words = |value: &serde_json::Value| -> Vec<Box<str>> {
+    let words = |value: &Value| -> Vec<Box<str>> {
         value.as_array().unwrap().iter().map(|word| word.as_str().unwrap().into()).collect()
     };
-    let rule = |rule: &serde_json::Value| Rule {
+    let rule = |rule: &Value| Rule {
         operations: Operation::ALL
             .into_iter()
             .filter(|o| words(&rule["operations"]).contains(&o.as_str().into()))
@@ -174,7 +175,7 @@ fn printed(entry: &WebhookEntry) -> Vec<Rule> {
             .find(|s| s.as_str() == rule["scope"])
             .unwrap(),
     };
-    super::super::union::rules(&entry.atoms).iter().map(rule).collect()
+    rules(&entry.atoms).iter().map(rule).collect()
 }
 
 /// Number of times that Gatepost asks a hook about a review that was made and sent so, and that it matches or not;
@@ -192,7 +193,7 @@ fn asks(hook: &Hook, made: &RuleTarget<'_>, sent: &str, one_version: bool, means
     }
 }
 
-fn wanted() -> impl Strategy<Value = Wanted> {
+fn any_wanted() -> impl Strategy<Value = Wanted> {
     let words = |all: &'static [&'static str]| prop::sample::subsequence(all, 1..=all.len());
     let one = |all: &'static [&'static str]| prop::sample::select(all).prop_map(|word| vec![word]);
     let groups = prop_oneof![words(&["", "x.io"]), one(&["*"])];
@@ -229,7 +230,7 @@ proptest! {
 
     /// Against an apiserver in miniature: each hook is asked about what it would be asked about directly, and once.
     #[test]
-    fn each_hook_is_asked_about_what_it_means_and_once(wanted in prop::collection::vec(wanted(), 1..5)) {
+    fn registration_sends_each_hook_its_requests_once(wanted in prop::collection::vec(any_wanted(), 1..5)) {
         let wanted: Vec<Wanted> = wanted.into_iter().zip('a'..).map(|(it, name)| {
             let hook = Hook { name: format!("{name}.example.com").into(), ..(*it.hook).clone() };
             Wanted { hook: Arc::new(hook), ..it }
@@ -260,5 +261,228 @@ proptest! {
                 }
             }
         }
+    }
+}
+
+impl SentAlready {
+    /// As an apiserver evaluates the expression.
+    fn holds(&self, made: &RuleTarget<'_>) -> bool {
+        let is = |word: &str, value: &str| word == "*" || word == value;
+        let about_namespaces = made.resource.resource == "namespaces";
+        let scope = match self.scope {
+            "Namespaced" => !made.namespace.is_empty() && !about_namespaces,
+            "Cluster" => made.namespace.is_empty(),
+            _ => true,
+        };
+        is(&self.group, &made.resource.group)
+            && is(&self.resource, &made.resource.resource)
+            && is(&self.sub_resource, made.sub_resource)
+            && self.versions.as_ref().is_none_or(|all| all.iter().any(|version| **version == *made.resource.version))
+            && self.operations.contains(made.operation.as_str())
+            && scope
+            && (self.left_out.is_empty()
+                || !about_namespaces && !self.left_out.iter().any(|name| **name == *made.namespace))
+    }
+}
+
+/// Hooks a, b, c … with these rules each: `operations | groups | versions | resources`.
+fn hooks_of(rules: &[&[&str]]) -> Vec<Arc<Hook>> {
+    let mut text = String::from(
+        "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: default}\nexternalAdmissionHooks:\n",
+    );
+    for (rules, name) in rules.iter().zip('a'..) {
+        text += &format!("- name: {name}.example.com\n  clientConfig: {{url: 'grpc://127.0.0.1:1'}}\n  rules:\n");
+        for rule in *rules {
+            let parts: Vec<_> = rule.split('|').map(str::trim).collect();
+            let [operations, groups, versions, resources] = parts[..] else { panic!("{rule}") };
+            text += &format!(
+                "  - {{operations: [{operations}], apiGroups: [{groups}], apiVersions: [{versions}], resources: [{resources}]}}\n"
+            );
+        }
+    }
+    let file = SourceFile { name: "x.yaml".into(), bytes: text.into() };
+    snapshot::load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap().hooks
+}
+
+/// The entries, each rule in the form above.
+fn union_of(hooks: &[&[&str]]) -> (Vec<Vec<String>>, Vec<String>) {
+    let union = union(&hooks_of(hooks));
+    let words = |value: &Value| -> String {
+        value.as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect::<Vec<_>>().join(",")
+    };
+    let rule =
+        |rule: &Value| ["operations", "apiGroups", "apiVersions", "resources"].map(|key| words(&rule[key])).join("|");
+    let entries = union.entries.iter().map(|entry| rules(entry).iter().map(rule).collect()).collect();
+    (entries, union.twice.iter().map(|name| name.to_string()).collect())
+}
+
+fn one_entry(rules: &[&[&str]], wanted: &[&str]) {
+    let (entries, twice) = union_of(rules);
+    assert_eq!((entries, twice), (vec![wanted.iter().map(|&rule| rule.to_owned()).collect()], vec![]), "{rules:?}");
+}
+
+#[test]
+fn registration_merges_equal_rules() {
+    one_entry(
+        &[&["CREATE, UPDATE | '' | v1 | pods"], &["CREATE, UPDATE | '' | v1 | pods"]],
+        &["CREATE,UPDATE||v1|pods"],
+    );
+}
+
+#[test]
+fn registration_merges_resources_and_groups() {
+    one_entry(
+        &[&["CREATE | '' | v1 | pods"], &["CREATE | '' | v1 | services, pods/exec"]],
+        &["CREATE||v1|pods,pods/exec,services"],
+    );
+    one_entry(&[&["CREATE | a.b | v1 | xs"], &["CREATE | c.d | v1 | xs"]], &["CREATE|a.b,c.d|v1|xs"]);
+}
+
+#[test]
+fn registration_drops_rules_that_another_rule_covers() {
+    one_entry(
+        &[&["'*' | '*' | '*' | '*/*'"], &["CREATE | '' | v1 | pods"], &["DELETE | apps | v1 | deployments/scale"]],
+        &["CREATE,UPDATE,DELETE,CONNECT|*|*|*/*"],
+    );
+    one_entry(
+        &[&["CREATE | '' | v1 | '*'"], &["CREATE | '' | v1 | pods"], &["CREATE | '' | v1 | pods/exec"]],
+        &["CREATE||v1|*,pods/exec"],
+    );
+    one_entry(&[&["CREATE | '' | v1 | pods/*"], &["CREATE | '' | v1 | pods"]], &["CREATE||v1|pods/*"]);
+}
+
+#[test]
+fn registration_shares_entries_for_groups_with_one_version() {
+    one_entry(
+        &[&["CREATE | apps | '*' | deployments"], &["CREATE | apps | v1, v1beta1 | deployments"]],
+        &["CREATE|apps|v1|deployments"],
+    );
+}
+
+#[test]
+fn registration_has_an_entry_for_each_version_of_a_resource() {
+    let (entries, twice) = union_of(&[&["CREATE | x.io | v1 | things"], &["CREATE | x.io | v1beta1 | things"]]);
+    assert_eq!(entries, [["CREATE|x.io|v1|things"], ["CREATE|x.io|v1beta1|things"]]);
+    assert!(twice.is_empty(), "each sees its own version only: {twice:?}");
+    one_entry(
+        &[&["CREATE | x.io | v1 | things"], &["CREATE | x.io | v1beta1 | others"]],
+        &["CREATE|x.io|v1beta1|others", "CREATE|x.io|v1|things"],
+    );
+    one_entry(
+        &[&["CREATE | x.io | v1 | things"], &["DELETE | x.io | v1beta1 | things"]],
+        &["CREATE|x.io|v1|things", "DELETE|x.io|v1beta1|things"],
+    );
+}
+
+#[test]
+fn registration_names_hooks_that_may_be_called_twice() {
+    let (entries, twice) = union_of(&[
+        &["CREATE | x.io | v1 | things"],
+        &["CREATE | x.io | v1, v1beta1 | things"],
+        &["CREATE | y.io | v2 | things"],
+    ]);
+    assert_eq!(entries.len(), 2, "{entries:?}");
+    assert_eq!(twice, ["a.example.com", "b.example.com"]);
+    // A request in v1 is left to the first entry, and in any other version the second hook is asked by its own alone.
+    let (entries, twice) = union_of(&[&["CREATE | x.io | v1 | things"], &["CREATE | '*' | '*' | '*'"]]);
+    assert_eq!((entries.len(), twice.len()), (2, 0), "{entries:?}");
+}
+
+#[test]
+fn registration_does_not_depend_on_the_order_of_hooks() {
+    let rules: [&[&str]; 3] = [
+        &["CREATE | x.io | v1 | things", "UPDATE | '' | v1 | pods"],
+        &["CREATE | x.io | v2 | things"],
+        &["CREATE | '*' | '*' | '*/scale'"],
+    ];
+    let all = hooks_of(&rules);
+    let turned: Vec<_> = all.iter().rev().cloned().collect();
+    assert_eq!(union(&all), union(&turned));
+}
+
+/// Sent by way of one group, a hook that takes the other alone would not be asked.
+#[test]
+fn registration_sends_events_in_the_group_that_a_hook_takes() {
+    let (entries, twice) = union_of(&[&["CREATE | '' | v1 | events"], &["CREATE | events.k8s.io | v1 | events"]]);
+    assert_eq!(entries, [["CREATE||v1|events"], ["CREATE|events.k8s.io|v1|events"]]);
+    assert!(twice.is_empty(), "{twice:?}");
+    // A hook that takes both is asked once where it stands alone.
+    one_entry(&[&["CREATE | '', events.k8s.io | v1 | events"]], &["CREATE|,events.k8s.io|v1|events"]);
+    let (entries, twice) = union_of(&[&["CREATE | '', events.k8s.io | v1 | events"], &["CREATE | '' | v1 | events"]]);
+    assert_eq!((entries.len(), twice.len()), (2, 0), "the one that takes both is asked as the client has made it");
+    one_entry(
+        &[&["CREATE | '' | v1 | pods"], &["CREATE | events.k8s.io | v1 | events"]],
+        &["CREATE||v1|pods", "CREATE|events.k8s.io|v1|events"],
+    );
+}
+
+/// Beside a hook for everything, which is sent them as they were made.
+#[test]
+fn registration_converts_shared_groups_beside_a_hook_for_every_group() {
+    for (resource, groups) in builtin::SHARED {
+        let served = !groups.contains(&builtin::UNSERVED_GROUP);
+        for group in groups.iter().filter(|group| **group != builtin::UNSERVED_GROUP) {
+            let version = builtin(group, resource).unwrap().versions[0];
+            let own = format!("CREATE | '{group}' | {version} | {resource}");
+            for all in
+                ["'*' | '*' | '*' | '*/*'", "CREATE | '*' | '*' | '*'", &format!("CREATE | '*' | '*' | {resource}")]
+            {
+                let (entries, _) = union_of(&[&[all], &[&own]]);
+                let converts = entries.iter().flatten().any(|rule| rule.contains(&format!("|{group}|{version}|")));
+                // Where the versions differ there is an entry in any case.
+                assert!(converts || !served, "{all} {own}: {entries:?}");
+                let own = format!("CREATE | '{group}' | '*' | {resource}");
+                let (entries, _) = union_of(&[&[all, &own]]);
+                assert_eq!(entries.len(), 1, "{all} {own}: a hook that takes every group needs no conversion");
+            }
+        }
+    }
+}
+
+#[test]
+fn registration_sends_new_objects_to_initializers_once() {
+    let text = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: a}\n\
+                resourceInitializers:\n\
+                - resource: pods\n  \
+                  initializers: [{name: a, builtIn: {labels: {a: b}}}, {name: b, failurePolicy: Fail, attach: {commonNames: [b]}}]\n\
+                - {apiGroup: apps, resource: deployments, initializers: [{name: c, failurePolicy: Fail}, {name: a, builtIn: {labels: {a: b}}}]}\n\
+                - {resource: configmaps, mayInitialize: {users: [ann]}, initializers: []}\n\
+                - {resource: secrets, initializers: [{name: c, failurePolicy: Fail}]}\n\
+                - {resource: services, initializers: []}\n";
+    let files = [SourceFile { name: "a.yaml".into(), bytes: text.into() }];
+    let snapshot = snapshot::load(&files, &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
+    let plan = plan(&wanted_by_initializers(&snapshot, HookType::Mutating), &[]);
+    let entries: Vec<_> = plan.entries.iter().map(|entry| (entry.closed, rules(&entry.atoms))).collect();
+    let rules = |group: &str, resource: &str| {
+        json!({"operations": ["CREATE"], "apiGroups": [group], "apiVersions": ["v1"], "resources": [resource],
+            "scope": "*"})
+    };
+    assert!(wanted_by_initializers(&snapshot, HookType::Validating).is_empty());
+    // Names that nobody acts for need nothing, and close nothing.
+    let open = vec![rules("", "configmaps"), rules("apps", "deployments")];
+    assert_eq!(entries, [(true, vec![rules("", "pods")]), (false, open)]);
+    assert!(plan.twice.is_empty() && !plan.one_version);
+}
+#[test]
+fn registration_sends_updates_of_objects_stored_by_label() {
+    let text = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: a}\n\
+                resourceInitializers:\n\
+                - {resource: configmaps, stored: Label, initializers: [{name: a, failurePolicy: Fail}]}\n";
+    let files = [SourceFile { name: "a.yaml".into(), bytes: text.into() }];
+    let snapshot = snapshot::load(&files, &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
+    for hook_type in [HookType::Mutating, HookType::Validating] {
+        let plan = plan(&wanted_by_initializers(&snapshot, hook_type), &[]);
+        let entries: Vec<_> = plan.entries.iter().map(|entry| (entry.closed, rules(&entry.atoms))).collect();
+        let sent = |operation: &str, resource: &str| {
+            entries.iter().any(|(closed, rules)| {
+                let has =
+                    |list: &Value, text: &str| list.as_array().is_some_and(|list| list.iter().any(|one| one == text));
+                let covers = |rule: &Value| has(&rule["operations"], operation) && has(&rule["resources"], resource);
+                *closed && rules.iter().any(covers)
+            })
+        };
+        assert!(sent("CREATE", "configmaps") && !sent("CREATE", "configmaps/*"), "{entries:?}");
+        // It names the objects themselves as well.
+        assert!(sent("UPDATE", "configmaps/*"), "{entries:?}");
     }
 }

@@ -21,7 +21,7 @@ fn of(entries: &str) -> Result<String, String> {
 }
 
 #[test]
-fn marks_are_for_the_resources_that_are_stored_so() {
+fn initializers_policy_covers_resources_stored_by_label() {
     let text = of("[{resource: configmaps, stored: Label, initializers: []}, \
                    {apiGroup: e.example, resource: widgets, stored: Label, initializers: []}, \
                    {resource: secrets, initializers: []}]")
@@ -123,7 +123,7 @@ fn new_state(by: By) -> InitState {
 const COMPLETED: &str = r#"{"state":"Completed","pending":[]}"#;
 
 #[test]
-fn a_new_object_is_marked_for_its_creator_alone() {
+fn initializers_policy_allows_marks_only_for_the_creator() {
     let rules = validations();
     let made = |by, label, state: Option<&str>| broken(&rules, by, None, &object(label, state));
     let text = new_state(ANN).write().unwrap();
@@ -149,7 +149,7 @@ fn a_new_object_is_marked_for_its_creator_alone() {
 
 /// A state that the policy takes of a user can only be read as one of that user, or as none.
 #[test]
-fn no_other_creator_is_hidden_in_what_is_taken() {
+fn initializers_policy_refuses_a_forged_creator() {
     let rules = validations();
     let text = new_state(ANN).write().unwrap();
     let forged = r#""creator":{"username":"admin"},"creator":{"#;
@@ -167,7 +167,7 @@ fn no_other_creator_is_hidden_in_what_is_taken() {
 }
 
 #[test]
-fn an_unfinished_object_keeps_its_marks_until_it_is_completed() {
+fn initializers_policy_keeps_marks_until_completed() {
     let rules = validations();
     let before = new_state(ANN);
     let text = before.write().unwrap();
@@ -205,7 +205,7 @@ fn an_unfinished_object_keeps_its_marks_until_it_is_completed() {
 }
 
 #[test]
-fn a_finished_object_is_not_marked_again() {
+fn initializers_policy_refuses_new_marks_on_a_finished_object() {
     let rules = validations();
     let text = new_state(ANN).write().unwrap();
     for old in [object(None, None), object(None, Some(COMPLETED))] {

@@ -17,20 +17,20 @@ fn named(name: &str) -> Identity {
 }
 
 /// Connections, in the order they came.
-fn connect(clients: &Arc<Clients>, identity: &Identity, count: usize) -> Vec<Admitted> {
+fn connect(clients: &Arc<Clients>, identity: &Identity, count: usize) -> Vec<AdmittedConnection> {
     let now = clients.began;
     (0..count).map(|_| clients.admit(identity.clone(), now).expect("room")).collect()
 }
 
-fn is_evicted(admitted: &Admitted) -> bool {
-    admitted.session().evicted().now_or_never().is_some()
+fn is_evicted(admitted: &AdmittedConnection) -> bool {
+    admitted.session.evicted().now_or_never().is_some()
 }
 
 #[test]
 fn idle_connections_keep_nobody_out() {
     let clients = Clients::new(8, Instant::now());
     let idle = connect(&clients, &Identity::Loopback, 8);
-    idle[0].session().had_verdict();
+    idle[0].session.had_verdict();
     let new = clients.admit(Identity::Loopback, clients.began).expect("room");
     let evicted: Vec<usize> = (0..8).filter(|n| is_evicted(&idle[*n])).collect();
     assert_eq!(evicted, [1], "the oldest that never had a verdict");
@@ -42,9 +42,9 @@ fn idle_connections_keep_nobody_out() {
 fn connections_with_a_review_are_not_ended_for_new_ones() {
     let clients = Clients::new(2, Instant::now());
     let busy = connect(&clients, &Identity::Loopback, 2);
-    busy.iter().for_each(|admitted| admitted.session().begin(0));
+    busy.iter().for_each(|admitted| admitted.session.begin(0));
     assert_eq!(clients.admit(Identity::Loopback, clients.began).expect_err("full"), NoRoom::Share);
-    busy[0].session().end();
+    busy[0].session.end();
     assert!(clients.admit(Identity::Loopback, clients.began).is_ok());
     assert!(is_evicted(&busy[0]) && !is_evicted(&busy[1]));
 }
@@ -53,24 +53,24 @@ fn connections_with_a_review_are_not_ended_for_new_ones() {
 fn the_connection_of_an_instance_is_not_ended_for_new_ones() {
     let clients = Clients::new(2, Instant::now());
     let connections = connect(&clients, &Identity::Loopback, 2);
-    let instance = connections[0].session().attach();
+    let instance = connections[0].session.attach();
     let new = clients.admit(Identity::Loopback, clients.began).expect("room");
     assert!(!is_evicted(&connections[0]) && is_evicted(&connections[1]));
     assert_eq!(clients.busy(), 1);
     drop((new, instance));
-    assert_eq!((clients.busy(), connections[0].session().idle()), (0, Some((false, 0))));
+    assert_eq!((clients.busy(), connections[0].session.idle_worth()), (0, Some((false, 0))));
 }
 
 #[test]
 fn a_flood_of_strangers_leaves_a_quarter_for_those_who_are_known() {
     let clients = Clients::new(8, Instant::now());
-    let mut flood: Vec<Admitted> = (0..6).flat_map(|n| connect(&clients, &stranger(n), 1)).collect();
-    flood.iter().for_each(|admitted| admitted.session().begin(0));
+    let mut flood: Vec<AdmittedConnection> = (0..6).flat_map(|n| connect(&clients, &stranger(n), 1)).collect();
+    flood.iter().for_each(|admitted| admitted.session.begin(0));
     assert_eq!(clients.admit(stranger(6), clients.began).expect_err("kept"), NoRoom::Full);
     let known = connect(&clients, &named("apiserver"), 2);
     assert_eq!(known.len(), 2);
     // One that had a verdict is a stranger no longer, and its connection stands in nobody's way.
-    flood[0].session().client().had_verdict(0);
+    flood[0].session.client.had_verdict(0);
     flood.remove(5);
     flood.extend(connect(&clients, &stranger(7), 1));
 }
@@ -79,11 +79,11 @@ fn a_flood_of_strangers_leaves_a_quarter_for_those_who_are_known() {
 fn one_stranger_has_half_and_so_has_each_known_client_beside_another() {
     let clients = Clients::new(8, Instant::now());
     let alone = connect(&clients, &stranger(1), 4);
-    alone.iter().for_each(|admitted| admitted.session().begin(0));
+    alone.iter().for_each(|admitted| admitted.session.begin(0));
     assert_eq!(clients.admit(stranger(1), clients.began).expect_err("half"), NoRoom::Share);
     drop(alone);
     let first = connect(&clients, &named("a"), 6);
-    first.iter().for_each(|admitted| admitted.session().begin(0));
+    first.iter().for_each(|admitted| admitted.session.begin(0));
     let second = connect(&clients, &named("b"), 1);
     assert_eq!(clients.admit(named("a"), clients.began).expect_err("half"), NoRoom::Share);
     drop(second);
@@ -94,9 +94,9 @@ fn one_stranger_has_half_and_so_has_each_known_client_beside_another() {
 fn a_certificate_makes_its_address_known() {
     let clients = Clients::new(8, Instant::now());
     let mut admitted = clients.admit(stranger(1), clients.began).expect("room");
-    assert!(!admitted.session().client().is_known(0));
+    assert!(!admitted.session.client.is_known(0));
     admitted.identify(named("apiserver"), clients.began).expect("room");
-    assert_eq!(admitted.session().client().identity(), &named("apiserver"));
+    assert_eq!(admitted.session.client.identity, named("apiserver"));
     drop(admitted);
     let registry = clients.lock();
     assert!(registry.clients[&stranger(1)].client.is_known(599));
@@ -109,8 +109,8 @@ fn clients_that_are_gone_are_forgotten() {
     for n in 0..100 {
         let admitted = connect(&clients, &stranger(n), 1);
         if n % 2 == 0 {
-            admitted[0].session().client().had_verdict(0);
+            admitted[0].session.client.had_verdict(0);
         }
     }
-    assert!(clients.lock().clients.len() <= 2 * REMEMBERED + 1);
+    assert!(clients.lock().clients.len() <= 2 * REMEMBERED_PER_CONNECTION + 1);
 }

@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, duplex},
-    sync::watch,
     time::{Duration, Instant, timeout},
 };
 
 use crate::front::{
-    accept::{identity::Identity, life::Life},
-    testing::{connect, front, refused, serve},
+    accept::client::Identity,
+    testing::{connect, front, refused, serve, serve_admitted},
 };
 
 const REVIEW: &str = r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u","kind":{"group":"","version":"v1","kind":"Xyz"},"resource":{"group":"","version":"v1","resource":"xyzs"},"operation":"CREATE"}}"#;
@@ -22,7 +21,7 @@ fn posted(length: usize, body: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_verdict_that_nobody_reads_ends_with_its_deadline() {
+async fn http1_verdict_that_nobody_reads_ends_with_its_deadline() {
     let front = front(64 << 20);
     // Room for less than a verdict.
     let (mut io, theirs) = duplex(64);
@@ -32,24 +31,20 @@ async fn a_verdict_that_nobody_reads_ends_with_its_deadline() {
     timeout(Duration::from_secs(30), serving).await.expect("ends").expect("joined");
     assert!((3..8).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
     assert_eq!(refused(&front, "unread"), 1.0);
-    assert_eq!(front.inflight().budget().held(), 0);
+    assert_eq!(front.inflight.budget().held(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_verdict_on_its_way_is_not_cut_off_to_make_room() {
+async fn http1_eviction_waits_for_the_verdict() {
     let front = front(64 << 20);
     // Room for less than a verdict.
     let (mut io, theirs) = duplex(64);
     let now = Instant::now().into_std();
-    let admitted = front.clients().admit(Identity::Loopback, now).expect("room");
-    let session = Arc::clone(admitted.session());
-    let (_life, watched) = watch::channel(Life::Serving);
-    let serving = {
-        let front = Arc::clone(&front);
-        tokio::spawn(async move { front.serve(0, theirs, &admitted, watched).await })
-    };
+    let admitted = front.clients.admit(Identity::Loopback, now).expect("room");
+    let session = Arc::clone(&admitted.session);
+    let (_life, serving) = serve_admitted(&front, theirs, admitted);
     io.write_all(posted(REVIEW.len(), REVIEW).as_bytes()).await.expect("written");
-    while session.unsent().is_empty() {
+    while session.unsent.is_empty() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     assert_eq!(session.calls(), 0);
@@ -63,7 +58,7 @@ async fn a_verdict_on_its_way_is_not_cut_off_to_make_room() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn announcing_a_review_reserves_nothing_and_sending_it_slowly_ends_it() {
+async fn http1_announced_review_reserves_nothing_and_a_slow_one_is_refused() {
     let front = front(64 << 20);
     let (mut io, _life, _serving) = connect(&front);
     let head = posted(16 << 20, "").replace("timeout=4s", "timeout=30s");

@@ -10,8 +10,8 @@ use tokio::{
 
 use super::*;
 use crate::front::{
-    accept::identity::Identity,
-    testing::{MESSAGE, connect, front, metric, refused, review},
+    accept::client::Identity,
+    testing::{MESSAGE, connect, front, metric, refused, review, serve_admitted},
 };
 
 const BUDGET: usize = 64 << 20;
@@ -36,7 +36,7 @@ async fn settled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_without_calls_is_sent_goaway_after_clients_would_have_closed_it() {
+async fn http2_idle_connection_is_sent_goaway_later_than_clients_close_it() {
     let front = front(BUDGET);
     let (io, _life, serving) = connect(&front);
     let mut caller = caller(io, 65_535).await;
@@ -50,7 +50,7 @@ async fn a_connection_without_calls_is_sent_goaway_after_clients_would_have_clos
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_answers_no_ping_is_dropped() {
+async fn http2_peer_that_answers_no_ping_is_dropped() {
     let front = front(BUDGET);
     let (mut io, _life, serving) = connect(&front);
     io.write_all(GREETING).await.expect("written");
@@ -63,7 +63,7 @@ async fn a_peer_that_answers_no_ping_is_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_verdict_that_nobody_reads_ends_with_its_deadline() {
+async fn http2_verdict_that_nobody_reads_ends_with_its_deadline() {
     let front = front(BUDGET);
     let (io, _life, serving) = connect(&front);
     let mut caller = caller(io, 0).await;
@@ -81,12 +81,12 @@ async fn a_verdict_that_nobody_reads_ends_with_its_deadline() {
     timeout(Duration::from_secs(20), serving).await.expect("ends").expect("joined");
     assert!((3..8).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
     assert_eq!(refused(&front, "unread"), 1.0);
-    assert_eq!(front.inflight().budget().held(), 0);
+    assert_eq!(front.inflight.budget().held(), 0);
     assert!(caller.driven.await.expect("joined").is_err(), "it ends with an error");
 }
 
 #[tokio::test(start_paused = true)]
-async fn announcing_a_review_reserves_nothing_and_sending_it_slowly_ends_it() {
+async fn http2_announced_review_reserves_nothing_and_a_slow_one_is_refused() {
     let front = front(BUDGET);
     let (io, _life, _serving) = connect(&front);
     let mut caller = caller(io, 65_535).await;
@@ -97,8 +97,8 @@ async fn announcing_a_review_reserves_nothing_and_sending_it_slowly_ends_it() {
         stalled.push((response, stream));
     }
     settled().await;
-    assert_eq!(front.inflight().requests(), 32);
-    assert!(front.inflight().bytes() < 32 * (17 << 10), "{}", front.inflight().bytes());
+    assert_eq!(front.inflight.requests(), 32);
+    assert!(front.inflight.bytes() < 32 * (17 << 10), "{}", front.inflight.bytes());
     // One that comes at twice the rate that is expected goes on.
     let (steady, mut stream) = caller.send.send_request(review(), false).expect("sent");
     stream.send_data(Bytes::from_static(b"\0\0\x10\0\0"), false).expect("sent");
@@ -114,11 +114,11 @@ async fn announcing_a_review_reserves_nothing_and_sending_it_slowly_ends_it() {
         assert!(said.starts_with("the message came too slowly: 5 bytes within 5s"), "{said}");
     }
     assert_eq!(refused(&front, "stalled"), 32.0);
-    assert!(!steady.is_finished() && front.inflight().requests() == 1);
+    assert!(!steady.is_finished() && front.inflight.requests() == 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flood_of_pings_ends_the_connection() {
+async fn http2_flood_of_pings_ends_the_connection() {
     let front = front(BUDGET);
     let (mut io, _life, serving) = connect(&front);
     io.write_all(GREETING).await.expect("written");
@@ -136,9 +136,9 @@ async fn a_flood_of_pings_ends_the_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_connection_makes_room_for_a_new_one() {
+async fn http2_idle_connection_is_evicted_for_a_new_one() {
     let front = front(BUDGET);
-    let limit = front.limits().connections;
+    let limit = front.limits.connections;
     let mut idle = Vec::new();
     for _ in 0..limit {
         idle.push(connect(&front));
@@ -155,16 +155,12 @@ async fn an_idle_connection_makes_room_for_a_new_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_has_made_room_does_not_stay_for_a_watch() {
+async fn http2_evicted_connection_does_not_stay_for_a_watch() {
     let front = front(BUDGET);
     let (io, theirs) = tokio::io::duplex(1 << 16);
-    let admitted = front.clients().admit(Identity::Loopback, Instant::now().into_std()).expect("room");
-    let session = Arc::clone(admitted.session());
-    let (_life, watched) = watch::channel(Life::Serving);
-    let serving = tokio::spawn({
-        let front = Arc::clone(&front);
-        async move { front.serve(0, theirs, &admitted, watched).await }
-    });
+    let admitted = front.clients.admit(Identity::Loopback, Instant::now().into_std()).expect("room");
+    let session = Arc::clone(&admitted.session);
+    let (_life, serving) = serve_admitted(&front, theirs, admitted);
     let mut caller = caller(io, 65_535).await;
     let watches = Request::post("http://gatepost/grpc.health.v1.Health/Watch");
     let watches = watches.header("content-type", "application/grpc").body(()).expect("request");
@@ -194,16 +190,16 @@ fn begun(len: u32) -> Vec<u8> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_come_of_a_large_frame_is_held_before_it_is_whole() {
+async fn http2_partial_large_frame_is_held_in_the_budget() {
     let front = front(128 << 20);
     let (mut io, _life, _serving) = connect(&front);
     let (len, first) = (256 << 10, 50 << 10);
     io.write_all(&begun(len as u32)).await.expect("written");
     io.write_all(&vec![b'x'; first]).await.expect("written");
     settled().await;
-    let held = front.inflight().bytes();
+    let held = front.inflight.bytes();
     assert!((first..first + (16 << 10)).contains(&held), "{held}");
     drop(io);
     settled().await;
-    assert_eq!(front.inflight().bytes(), 0);
+    assert_eq!(front.inflight.bytes(), 0);
 }

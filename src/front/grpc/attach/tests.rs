@@ -6,11 +6,14 @@ use bytes::{Buf, BytesMut};
 use h2::client::{self, ResponseFuture, SendRequest};
 use http::Request;
 use prost::Message as _;
-use tokio::task::JoinHandle;
+use tokio::{sync::watch, task::JoinHandle};
 
 use super::*;
 use crate::{
-    front::testing::{connect, front},
+    front::{
+        drain::Life,
+        testing::{connect, front},
+    },
     initialize::hub::{Contribution, TaskMessage},
     memory::MemoryBudget,
     model::Revision,
@@ -43,7 +46,7 @@ async fn world(initializer: &str) -> World {
     );
     let files = [SourceFile { name: "t.yaml".into(), bytes: text.into() }];
     let snapshot = snapshot::load(&files, &|path| std::fs::read(path)).expect("a valid configuration");
-    front.gate().current.publish(Arc::new(Generation {
+    front.gate.current.publish(Arc::new(Generation {
         number: 1,
         digest: String::new(),
         revision: Revision::Store(1),
@@ -85,7 +88,7 @@ impl World {
         let room = MemoryBudget::unlimited().empty(Purpose::Queue);
         let (review, digest) = (vec![b'x'; bytes].into(), [self.asked; 32]);
         let message = TaskMessage { review, namespace_labels: Vec::new(), digest, room };
-        let hub = Arc::clone(self.front.gate().current.hub());
+        let hub = Arc::clone(self.front.gate.current.hub());
         tokio::spawn(async move {
             let deadline = Instant::now() + Duration::from_secs(20);
             hub.ask(&NAME.into(), message, deadline).await.map(|(answered, _)| answered)
@@ -94,7 +97,7 @@ impl World {
 
     /// Holds all memory that is for answers, but for so many bytes.
     fn fill(&self, but: usize) -> Reservation {
-        let budget = self.front.inflight().budget();
+        let budget = self.front.inflight.budget();
         budget.reserve(Purpose::Answer, budget.free(Purpose::Answer) - but).expect("room")
     }
 }
@@ -193,7 +196,7 @@ async fn an_answer_that_is_too_long_ends_its_task_alone() {
     instance.done(&task, 4 << 20);
     assert_eq!(held.await.expect("held"), Err(TurnFailure::Unable("its answer is longer than 4 MiB".into())));
     instance.works(&mut world).await;
-    assert!(world.front.inflight().budget().held() <= COST.held, "nothing of it is held");
+    assert!(world.front.inflight.budget().held() <= STREAM_MEMORY, "nothing of it is held");
 }
 
 #[tokio::test]
@@ -206,7 +209,7 @@ async fn nothing_is_held_of_who_claims_nothing() {
     let (response, mut to) = claimable.begin().await;
     to.send_data(Bytes::from_static(&[0, 0, 0, 0x40, 1]), false).expect("sent");
     assert_eq!(status(response).await.as_deref(), Some("8"), "a claim of 16 KiB and a byte");
-    assert_eq!(claimable.front.inflight().budget().held(), 0);
+    assert_eq!(claimable.front.inflight.budget().held(), 0);
     // Where there is nothing to claim, nothing is read.
     let unclaimable = world("builtIn: {labels: {a: b}}").await;
     let (response, _to) = unclaimable.begin().await;

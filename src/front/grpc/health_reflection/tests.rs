@@ -1,17 +1,18 @@
 //! Limits on callers of health and reflection.
 
-use std::time::Duration;
-
-use bytes::Bytes;
 use h2::{
     SendStream,
     client::{self, ResponseFuture, SendRequest},
 };
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 
 use super::*;
 use crate::{
-    front::testing::{connect, front, refused},
+    front::{
+        drain::Life,
+        state::Front,
+        testing::{connect, front, refused},
+    },
     memory::Purpose,
 };
 
@@ -48,7 +49,7 @@ async fn status(response: ResponseFuture) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn messages_that_never_end_are_refused_soon() {
+async fn health_and_reflection_refuse_endless_messages() {
     let mut caller = caller().await;
     for (path, most) in [(CHECK, 4 << 10), (REFLECT, 64 << 10)] {
         let (response, mut stream) = caller.begin(path).await;
@@ -63,23 +64,23 @@ async fn messages_that_never_end_are_refused_soon() {
         let response = response.await.expect("answered");
         assert!(matches!(response.headers().get("grpc-status"), Some(code) if code == "8") || path == REFLECT);
     }
-    assert_eq!((refused(&caller.front, "too_large"), caller.front.inflight().budget().held()), (2.0, 0));
+    assert_eq!((refused(&caller.front, "too_large"), caller.front.inflight.budget().held()), (2.0, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_check_that_does_not_end_ends_with_its_deadline() {
+async fn health_check_ends_with_its_deadline() {
     let mut caller = caller().await;
     let (response, _stream) = caller.begin(CHECK).await;
     let began = Instant::now();
     assert_eq!(status(response).await, "4");
     assert_eq!((began.elapsed().as_secs(), refused(&caller.front, "deadline")), (30, 1.0));
-    assert_eq!(caller.front.inflight().budget().held(), 0);
+    assert_eq!(caller.front.inflight.budget().held(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn health_is_reported_while_reviews_have_all_that_is_theirs() {
+async fn health_check_succeeds_while_the_review_budget_is_exhausted() {
     let mut caller = caller().await;
-    let budget = caller.front.inflight().budget();
+    let budget = caller.front.inflight.budget();
     let _reviews = budget.reserve(Purpose::Review, budget.ceiling(Purpose::Review)).expect("room");
     let (response, mut stream) = caller.begin(CHECK).await;
     stream.send_data(EMPTY.into(), true).expect("sent");
@@ -87,7 +88,7 @@ async fn health_is_reported_while_reviews_have_all_that_is_theirs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_are_few_on_a_connection_and_each_has_its_place() {
+async fn health_watches_are_limited_and_hold_memory() {
     let mut caller = caller().await;
     let mut watches = Vec::new();
     for _ in 0..8 {
@@ -95,16 +96,16 @@ async fn watches_are_few_on_a_connection_and_each_has_its_place() {
         stream.send_data(EMPTY.into(), true).expect("sent");
         watches.push(response.await.expect("watched"));
     }
-    assert_eq!(caller.front.inflight().budget().held(), 8 * HEALTH.held);
+    assert_eq!(caller.front.inflight.budget().held(), 8 * AuxService::Health.memory());
     let (response, _stream) = caller.begin(CHECK).await;
     assert_eq!(status(response).await, "8");
     assert_eq!(refused(&caller.front, "client_share"), 1.0);
     // None ends by itself.
     tokio::time::sleep(Duration::from_secs(300)).await;
-    assert_eq!(caller.front.inflight().budget().held(), 8 * HEALTH.held);
+    assert_eq!(caller.front.inflight.budget().held(), 8 * AuxService::Health.memory());
     drop(watches);
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(caller.front.inflight().budget().held(), 0);
+    assert_eq!(caller.front.inflight.budget().held(), 0);
     let (response, mut stream) = caller.begin(CHECK).await;
     stream.send_data(EMPTY.into(), true).expect("sent");
     assert_eq!(response.await.expect("answered").status(), 200);

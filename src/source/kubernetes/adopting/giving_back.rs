@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use tokio::time::timeout;
 
 use crate::{
-    adopt::{Followed, MANAGER, Unserved, WebhookKey, forced_removal, given_back},
+    adopt::{CallPlan, MANAGER, UnservedWebhook, WebhookKey, forced_removal, give_back_document},
     kube::{KubeClient, KubeError},
 };
 
@@ -31,7 +31,11 @@ pub(in crate::source::kubernetes) struct Starting {
 impl Starting {
     /// Webhooks to wait for before anything is served, after a read that began at `now`: those to be given back, and those of
     /// which an apiserver has not heard yet. Where there are none, it may serve.
-    pub(in crate::source::kubernetes) fn waits_for(&mut self, now: Duration, followed: &Followed) -> Vec<Unserved> {
+    pub(in crate::source::kubernetes) fn waits_for(
+        &mut self,
+        now: Duration,
+        followed: &CallPlan,
+    ) -> Vec<UnservedWebhook> {
         let first = *self.first.get_or_insert(now);
         let mut waits = followed.unserved.clone();
         waits.retain(|it| !it.carries || self.refused.get(&it.key).is_none_or(|times| *times < REFUSALS));
@@ -44,9 +48,9 @@ impl Starting {
     pub(in crate::source::kubernetes) async fn give_back(
         &mut self,
         client: &KubeClient,
-        webhooks: &[Unserved],
+        webhooks: &[UnservedWebhook],
         within: Duration,
-    ) -> Vec<Unserved> {
+    ) -> Vec<UnservedWebhook> {
         let mut done = Vec::new();
         let giving_back = async {
             for it in webhooks.iter().filter(|it| it.carries) {
@@ -77,13 +81,13 @@ impl Starting {
 }
 
 /// Gives one back, and leaves a mark for the replica that writes. False where it does not carry the condition any more.
-async fn give_back(client: &KubeClient, unserved: &Unserved) -> Result<bool, KubeError> {
+async fn give_back(client: &KubeClient, unserved: &UnservedWebhook) -> Result<bool, KubeError> {
     let path = unserved.key.path();
     let object = match client.get(&path).await {
         Err(KubeError::Refused { code: 404, .. }) => return Ok(false),
         object => object?,
     };
-    let Some((document, by_others)) = given_back(&object, unserved) else { return Ok(false) };
+    let Some((document, by_others)) = give_back_document(&object, unserved) else { return Ok(false) };
     match client.apply_conditions(MANAGER, &path, &document).await {
         Ok(_) if !by_others => return Ok(true),
         // By force, also where the rest of the document is rejected.
@@ -106,7 +110,7 @@ pub async fn remove(client: &KubeClient, path: &str, webhooks: &[&str]) -> Resul
 }
 
 /// Names of these, for people.
-pub(in crate::source::kubernetes) fn names(webhooks: &[Unserved]) -> String {
+pub(in crate::source::kubernetes) fn names(webhooks: &[UnservedWebhook]) -> String {
     let names: Vec<_> = webhooks.iter().take(NAMED).map(|it| it.key.to_string()).collect();
     match webhooks.len().saturating_sub(NAMED) {
         0 => names.join(", "),
@@ -119,14 +123,14 @@ mod tests {
     use super::*;
     use crate::{adopt::Reason, model::HookType};
 
-    fn unserved(name: &str, carries: bool) -> Unserved {
+    fn unserved(name: &str, carries: bool) -> UnservedWebhook {
         let (configuration, webhook) = ("c".to_owned(), name.to_owned());
         let key = WebhookKey { hook_type: HookType::Validating, configuration, webhook };
-        Unserved { key, uid: "u".to_owned(), reason: Reason::TooMany, carries }
+        UnservedWebhook { key, uid: "u".to_owned(), reason: Reason::TooMany, carries }
     }
 
-    fn followed(unserved: Vec<Unserved>) -> Followed {
-        Followed { unserved, ..Followed::default() }
+    fn followed(unserved: Vec<UnservedWebhook>) -> CallPlan {
+        CallPlan { unserved, ..CallPlan::default() }
     }
 
     fn refusal(code: u16) -> KubeError {

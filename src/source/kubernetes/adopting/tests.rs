@@ -58,7 +58,7 @@ fn each_webhook_is_judged_by_itself() {
     );
     let lists = [(HookType::Validating, vec![others.clone(), registration()])];
     assert_eq!(
-        told(&judged(&lists, &adopt(AdoptionScope::All), &Wishes::default())),
+        told(&judged(&lists, &adopt(AdoptionScope::All), &AdoptionRequests::default())),
         [
             "good.x.y ok",
             "odd.x.y unservable",
@@ -70,7 +70,7 @@ fn each_webhook_is_judged_by_itself() {
     let mut going = registration();
     going["metadata"]["deletionTimestamp"] = "2026-11-21T00:00:00Z".into();
     for lists in [vec![others.clone()], vec![others, going]] {
-        let seen = judged(&[(HookType::Validating, lists)], &adopt(AdoptionScope::Named), &Wishes::default());
+        let seen = judged(&[(HookType::Validating, lists)], &adopt(AdoptionScope::Named), &AdoptionRequests::default());
         assert_eq!(seen[0].objection.as_ref().map(Reason::word), Some("uncovered"));
         assert_eq!(seen[0].wanted, Err(Reason::NotWanted));
     }
@@ -85,7 +85,7 @@ fn a_webhook_that_judges_our_leases_is_left() {
         guard["failurePolicy"] = policy.into();
         guard["namespaceSelector"] = serde_json::from_str(selector).unwrap();
         let lists = [(HookType::Validating, vec![object("c", vec![guard])])];
-        let seen = judged(&lists, &adopt(AdoptionScope::All), &Wishes::default());
+        let seen = judged(&lists, &adopt(AdoptionScope::All), &AdoptionRequests::default());
         seen[0].objection.as_ref().map(Reason::word).unwrap()
     };
     let not = |name: &str| {
@@ -110,7 +110,7 @@ fn only_what_is_called_is_configuration() {
     assert_eq!(files.len(), 1);
     let document: Value = serde_json::from_slice(&files[0].bytes).unwrap();
     assert_eq!(document["webhooks"], json!([webhook("a.x.y", "")]), "without the condition");
-    let asked = &view.followed.asked[0];
+    let asked = &view.followed.webhooks[0];
     assert_eq!(document["metadata"]["annotations"][ENTRY_STATES], format!("a.x.y={}", asked.state));
     assert_eq!((&*files[0].name, view.seen.len()), ("validatingwebhookconfigurations/c", 2));
 
@@ -119,7 +119,7 @@ fn only_what_is_called_is_configuration() {
     let id = view.seen[1].standing.key.id();
     let announcement = Announcement { epoch: 1, ids: [id].into(), ..Announcement::default() };
     let mut lease = leader_lease("1", "q/1", "t", &announcement, &[], &Default::default());
-    lease["metadata"]["name"] = LEADER.into();
+    lease["metadata"]["name"] = LEADER_LEASE.into();
     let own = |holder: &str| Lease::of(&replica_lease(holder, "t", None)).unwrap();
     let leases = |holder: &str| vec![Lease::of(&lease).unwrap(), own(holder)];
     let (files, view) = adopting.take((Duration::from_secs(1), &adopt, "r/1"), leases("r/1"), &lists).unwrap();
@@ -138,7 +138,7 @@ fn what_the_registration_leaves_out_or_opens_stays_with_the_apiserver() {
         let mut entry = registration();
         change(&mut entry["webhooks"][0]);
         let lists = [(HookType::Validating, vec![object("c", vec![webhook("a.x.y", "")]), entry])];
-        told(&judged(&lists, &adopt(AdoptionScope::All), &Wishes::default())).remove(0)
+        told(&judged(&lists, &adopt(AdoptionScope::All), &AdoptionRequests::default())).remove(0)
     };
     assert_eq!(with(&|_| {}), "a.x.y ok");
     let left_out = json!({"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn",
@@ -164,7 +164,7 @@ fn namespaces_that_a_registration_by_service_never_sends_stay_with_the_apiserver
         let mut own = by_service(&EXCLUDED);
         change(&mut own);
         let lists = [(HookType::Validating, vec![object("c", vec![other]), own])];
-        let seen = judged(&lists, &adopt(AdoptionScope::All), &Wishes::default());
+        let seen = judged(&lists, &adopt(AdoptionScope::All), &AdoptionRequests::default());
         (told(&seen).remove(0), seen[0].standing.clone())
     };
     let names = |standing: &WebhookStanding| standing.condition.namespaces().collect::<Vec<_>>().join(" ");
@@ -215,7 +215,7 @@ fn until_the_registration_is_known_the_condition_keeps_its_namespaces() {
     let mut going = by_service(&["kube-system"]);
     going["metadata"]["deletionTimestamp"] = "2026-11-21T00:00:00Z".into();
     let lists = [(HookType::Validating, vec![object("c", vec![carries]), going])];
-    let seen = judged(&lists, &adopt(AdoptionScope::All), &Wishes::default());
+    let seen = judged(&lists, &adopt(AdoptionScope::All), &AdoptionRequests::default());
     let standing = &seen[0].standing;
     assert_eq!((told(&seen).remove(0), standing.outdated), ("a.x.y uncovered".to_owned(), false));
     assert_eq!(standing.condition.namespaces().collect::<Vec<_>>(), ["kube-system"]);
@@ -227,7 +227,7 @@ fn an_entry_of_ours_with_a_condition_of_others_is_not_counted_on() {
         let mut entry = registration();
         entry["webhooks"][0]["matchConditions"] = json!([{"name": name, "expression": expression}]);
         let lists = [(HookType::Validating, vec![object("c", vec![webhook("a.x.y", "")]), entry])];
-        let seen = judged(&lists, &adopt(AdoptionScope::All), &Wishes::default());
+        let seen = judged(&lists, &adopt(AdoptionScope::All), &AdoptionRequests::default());
         (told(&seen).remove(0), seen[0].objection.as_ref().map(ToString::to_string).unwrap_or_default())
     };
     assert_eq!(with("sent-already-1", "!(request.operation == 'DELETE')").0, "a.x.y ok");
@@ -263,7 +263,7 @@ fn no_mutating_webhook_comes_into_a_chain_that_is_registered_in_segments() {
             object
         };
         let lists = vec![of_type(object("c", vec![webhook("a.x.y", "")])), of_type(object("gatepost", vec![own]))];
-        told(&judged(&[(hook_type, lists)], &adopt(AdoptionScope::All), &Wishes::default())).remove(0)
+        told(&judged(&[(hook_type, lists)], &adopt(AdoptionScope::All), &AdoptionRequests::default())).remove(0)
     };
     assert_eq!(with(HookType::Mutating, "/mutate"), "a.x.y ok");
     assert_eq!(with(HookType::Mutating, "/mutate/segment/1/of/1"), "a.x.y ok");
@@ -279,7 +279,7 @@ fn no_mutating_webhook_is_wanted_beside_an_isolated_hook_whatever_is_registered(
         own["clientConfig"]["url"] = format!("https://127.0.0.1:9440{path}").into();
         let others = vec![object("c", vec![webhook("a.x.y", "")]), object("gatepost", vec![own])];
         let lists = [(Kind::Mutating, others), (Kind::Configuration, vec![isolated.clone()])];
-        let seen = Adopting::default().seen(&lists, &adopt(AdoptionScope::All), &Wishes::default());
+        let seen = Adopting::default().seen(&lists, &adopt(AdoptionScope::All), &AdoptionRequests::default());
         told(&seen).remove(0)
     };
     for path in ["/mutate", "/mutate/segment/1/of/1", "/mutate/segment/1/of/2"] {
@@ -294,7 +294,7 @@ fn another_gatepost_s_registration_covers_nothing() {
     let lists = [(HookType::Validating, vec![object("c", vec![webhook("a.x.y", "")]), registration(), other])];
     let on = |name: Option<&str>| {
         let adopt = Adopt { registration: name.map(str::to_owned), ..adopt(AdoptionScope::All) };
-        told(&judged(&lists, &adopt, &Wishes::default())).remove(0)
+        told(&judged(&lists, &adopt, &AdoptionRequests::default())).remove(0)
     };
     assert_eq!((on(None), on(Some("gatepost"))), ("a.x.y uncovered".to_owned(), "a.x.y ok".to_owned()));
     assert_eq!(on(Some("third")), "a.x.y uncovered");
@@ -305,8 +305,11 @@ fn what_asks_the_authorizer_is_known() {
     let asking = ", \"matchConditions\": [{\"name\": \"c\", \"expression\": \
                   \"authorizer.requestResource.check('update').allowed()\"}]";
     let object = object("c", vec![webhook("a.x.y", asking), webhook("b.x.y", "")]);
-    let seen =
-        judged(&[(HookType::Validating, vec![object, registration()])], &adopt(AdoptionScope::All), &Wishes::default());
+    let seen = judged(
+        &[(HookType::Validating, vec![object, registration()])],
+        &adopt(AdoptionScope::All),
+        &AdoptionRequests::default(),
+    );
     assert_eq!(seen.iter().map(|seen| seen.asks_authorizer).collect::<Vec<_>>(), [true, false]);
     assert_eq!(told(&seen), ["a.x.y ok", "b.x.y ok"]);
 }
@@ -322,7 +325,7 @@ fn mutating_webhooks_before_us_may_hold_back_a_request() {
         let timeout = ", \"timeoutSeconds\": 7";
         let before = object("a", vec![webhook("a.x.y", timeout), webhook("b.x.y", carried)]);
         let lists = [(HookType::Mutating, vec![before, object("z", vec![webhook("z.x.y", "")]), own])];
-        let seen = judged(&lists, &adopt(AdoptionScope::All), &Wishes::default());
+        let seen = judged(&lists, &adopt(AdoptionScope::All), &AdoptionRequests::default());
         seen.iter().map(|seen| seen.in_flight.as_secs()).collect::<Vec<_>>()
     };
     assert_eq!(held(own(&["gatepost"])), [0, 7, 7]);
@@ -386,7 +389,7 @@ fn what_is_not_sent_any_more_and_a_condition_of_our_name_are_told() {
     let others = object("c", vec![webhook("good.x.y", ours), webhook("odd.x.y", odd)]);
     let seen = |registered: Vec<Value>| {
         let items = [vec![others.clone()], registered].concat();
-        judged(&[(HookType::Validating, items)], &adopt(AdoptionScope::Named), &Wishes::default())
+        judged(&[(HookType::Validating, items)], &adopt(AdoptionScope::Named), &AdoptionRequests::default())
     };
     let all = seen(vec![registration()]);
     assert_eq!((all[0].standing.carries, all[0].unsent), (true, false));

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Adopt, AdoptionView, digest, own::Own};
 use crate::{
-    adopt::{Reason, Registered, SeenWebhook, WebhookKey},
+    adopt::{OwnRegistration, Reason, SeenWebhook, WebhookKey},
     model::HookType,
     snapshot::{Snapshot, SourceFile, load},
     source::{Contents, kubernetes::objects::Kind},
@@ -42,7 +42,7 @@ impl Eq for Upkeep {}
 #[derive(Clone, Debug, PartialEq)]
 pub struct Due {
     /// The registration as it was read.
-    pub registered: Registered,
+    pub registered: OwnRegistration,
     /// Its webhooks from now on.
     pub webhooks: Vec<Value>,
     /// An entry of it has a condition of others, which may hold anything back.
@@ -82,7 +82,9 @@ pub(super) fn due(
         let Some(hook_type) = kind.hook_type() else { continue };
         let own = Own::among(items, adopt);
         let [item] = own.items[..] else { continue };
-        let Some(registered) = Registered::of(hook_type, item).filter(|_| own.ambiguous.is_none()) else { continue };
+        let Some(registered) = OwnRegistration::of(hook_type, item).filter(|_| own.ambiguous.is_none()) else {
+            continue;
+        };
         let state = [format!("{wanted:?} {:?}", own.never_sent), item["webhooks"].to_string()];
         let state = digest(state.into_iter());
         let known = memory.found.get(&hook_type).filter(|(of, _)| *of == state).map(|(_, found)| found.clone());
@@ -159,7 +161,7 @@ fn files(contents: &Contents, view: &AdoptionView) -> Vec<SourceFile> {
             entries.insert(&standing.key, &standing.entry);
         }
     }
-    entries.extend(view.followed.asked.iter().map(|asked| (&asked.key, &asked.entry)));
+    entries.extend(view.followed.webhooks.iter().map(|asked| (&asked.key, &asked.entry)));
     let mut configurations: BTreeMap<(HookType, &str), Vec<&Value>> = BTreeMap::new();
     for (key, entry) in entries {
         configurations.entry((key.hook_type, &key.configuration)).or_default().push(entry);

@@ -89,7 +89,7 @@ async fn pass(time: Duration) {
 
 #[tokio::test]
 async fn one_replica_leads_and_another_once_it_is_silent() {
-    assert!(WORKS_WITHIN < LIVE, "who cannot renew the lease ends before another begins");
+    assert!(WORKS_WITHIN < REPLICA_LEASE_DURATION, "who cannot renew the lease ends before another begins");
     let client = apiserver().await;
     let [mut first, mut second, mut third] = ["a", "b", "c"].map(|name| Leadership::new("gatepost", name.to_owned()));
     assert!(first.hold(&client).await.unwrap(), "there was no lease");
@@ -99,7 +99,7 @@ async fn one_replica_leads_and_another_once_it_is_silent() {
         assert!(!second.hold(&client).await.unwrap() && !third.hold(&client).await.unwrap());
     }
     // It is killed. To those who have seen the lease last at that moment it is dead after a while.
-    pass(LIVE - RENEW).await;
+    pass(REPLICA_LEASE_DURATION - RENEW).await;
     assert!(!second.hold(&client).await.unwrap() && !third.hold(&client).await.unwrap());
     pass(RENEW).await;
     let (one, other) = tokio::join!(second.hold(&client), third.hold(&client));

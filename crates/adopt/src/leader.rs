@@ -1,0 +1,369 @@
+//! Decisions of the leader, the one replica that writes, on each webhook at each turn.
+//!
+//! It announces a webhook first, and applies the condition once every live replica claims, under that very announcement,
+//! to call it. A webhook that carries the condition stays announced, so that the leader restores a condition dropped by
+//! the owner at the next turn.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use crate::{
+    Announcement, FightRecord, Fights, MAX_CONDITIONS, MAX_FIGHTS, Reason, SeenWebhook, WebhookKey, WebhookStanding,
+    fights::whole_seconds,
+};
+
+/// Maximum time for which a webhook that cannot be taken is announced: meanwhile the apiserver and some replicas both call
+/// it.
+const MAX_ANNOUNCEMENT: Duration = Duration::from_secs(6);
+/// Minimum time for which a webhook is announced before it is taken, and minimum time since its entry changed. By then even
+/// a replica that cannot write its lease calls that entry, or treats what it has read as stale.
+pub(crate) const MIN_ANNOUNCEMENT: Duration = Duration::from_millis(1500);
+/// First pause after a failed announcement, in which the webhook is left to the apiserver. It doubles with each further
+/// failure in a row.
+const FIRST_ANNOUNCEMENT_PAUSE: Duration = Duration::from_secs(15);
+/// First pause after a rejected write, which doubles likewise, and the pause after a webhook was given back because a
+/// replica does not call it or is missing.
+const FIRST_WRITE_PAUSE: Duration = Duration::from_secs(60);
+const MAX_PAUSE: Duration = Duration::from_secs(3600);
+/// Time for which a webhook that was given back or dropped is announced as ending. A replica that starts meanwhile calls it
+/// until every apiserver has observed the change.
+const ENDING_PERIOD: Duration = Duration::from_millis(1500);
+/// Maximum number of writes of the condition in a row of which none is seen to take effect: each came after a change by the
+/// owner, or got no answer.
+const MAX_ATTEMPTS: u32 = 3;
+/// Time for which a replica may fail to call a webhook that carries the condition: it may just have started.
+const UNCLAIMED_GRACE_PERIOD: Duration = Duration::from_secs(6);
+
+/// Decision on one webhook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Announce it, and wait until every replica calls it.
+    Announce,
+    /// Apply the condition.
+    Take,
+    /// It carries the condition, and keeps it.
+    Keep,
+    /// Remove the condition.
+    GiveBack(Reason),
+    /// Leave it to the apiserver.
+    Leave(Reason),
+    /// Leave it to the apiserver, although a write of the condition, by us or the leader before us, may still be in
+    /// flight. It stays announced until the object has another version, so that such a write fails.
+    Fence(Reason),
+}
+
+impl Decision {
+    /// Is the webhook part of the announcement?
+    pub const fn announces(&self) -> bool {
+        matches!(self, Self::Announce | Self::Take | Self::Keep | Self::Fence(_))
+    }
+}
+
+/// Input of the decision on one webhook.
+#[derive(Clone, Debug)]
+pub struct Facts<'a> {
+    /// The webhook as it was read.
+    pub seen: &'a SeenWebhook,
+    /// It is in the announcement that was read.
+    pub announced: bool,
+    /// Live replicas that have not claimed it since it was announced.
+    pub unconfirmed: Vec<String>,
+    /// Live replicas whose claims do not include it.
+    pub not_claiming: Vec<String>,
+    /// Replicas that count as alive, but have not renewed their lease for a while.
+    pub stalled: &'a [String],
+    /// One of these has not claimed it since it was announced.
+    pub unconfirmed_by_stalled: bool,
+    /// Something that may receive reviews and is not a replica that takes part, and whether that has lasted too long.
+    pub missing: Option<(&'a str, bool)>,
+}
+
+/// State of one webhook between turns.
+#[derive(Debug, Default)]
+struct Track {
+    /// It carried the condition, and was to keep it.
+    kept: bool,
+    /// Time at which the apiserver accepted the condition, until a later read. Reads that began before do not show it.
+    accepted_at: Option<Duration>,
+    /// Writes of the condition since it was last seen.
+    attempts: u32,
+    fights: Fights,
+    /// Start of its announcement while it does not carry the condition.
+    announced_since: Option<Duration>,
+    /// The leader before us announced it.
+    inherited: bool,
+    /// End of its announcement as ending.
+    ending_until: Duration,
+    /// Its entry, and when that was first read. A replica may have read an older one until a moment ago.
+    entry: Option<(Value, Duration)>,
+    /// Time from which a replica has not called it although it carries the condition.
+    unclaimed_since: Option<Duration>,
+    /// End of the pause in which it is left to the apiserver, and the reason.
+    pause: Option<(Duration, Reason)>,
+    /// Failed announcements and rejected writes in a row.
+    failures: u32,
+    /// resourceVersion for which a write of the condition may be in flight.
+    attempted: Option<String>,
+}
+
+/// Decisions of the leader, and the state behind them.
+#[derive(Debug, Default)]
+pub struct Leader {
+    tracks: BTreeMap<WebhookKey, Track>,
+    /// Number of times that owners have dropped the condition.
+    drops: u64,
+}
+
+impl Leader {
+    /// Decides on each webhook, in the order of `facts`. `unsupported` is the apiserver's version if it does not support
+    /// match conditions.
+    pub fn turn(
+        &mut self,
+        now: Duration,
+        facts: &[Facts<'_>],
+        unsupported: Option<&str>,
+    ) -> Vec<(WebhookKey, Decision)> {
+        let present: BTreeSet<_> = facts.iter().map(|facts| &facts.seen.standing.key).collect();
+        self.tracks.retain(|key, _| present.contains(key));
+        let decide = |facts: &Facts<'_>| (facts.seen.standing.key.clone(), self.decide(now, facts, unsupported));
+        facts.iter().map(decide).collect()
+    }
+
+    /// Takes over from another leader, given its announcement and its records.
+    pub fn begin(
+        &mut self,
+        now: Duration,
+        seen: &[SeenWebhook],
+        before: &Announcement,
+        records: &BTreeMap<String, FightRecord>,
+    ) {
+        self.tracks.clear();
+        for SeenWebhook { standing: WebhookStanding { id, key, version, .. }, in_flight, .. } in seen {
+            let (announced, ends, record) = (before.ids.contains(id), before.ending.contains(id), records.get(id));
+            if !announced && !ends && record.is_none() {
+                continue;
+            }
+            let track = self.tracks.entry(key.clone()).or_default();
+            track.attempted = announced.then(|| version.clone());
+            (track.announced_since, track.inherited) = (announced.then_some(now), announced);
+            if announced || ends {
+                // An announced webhook may have carried the condition until a moment ago, although nobody has read that.
+                track.extend_ending(now, *in_flight);
+            }
+            let Some(record) = record else { continue };
+            track.attempts = record.attempts.min(MAX_ATTEMPTS);
+            track.fights = Fights::from_record(record, now);
+            if record.failures > 0 || record.pause > 0 {
+                let pause = Duration::from_secs(record.pause).min(MAX_PAUSE);
+                let reason = match record.refused {
+                    true => Reason::Refused("the replica that wrote before could not write it".to_owned()),
+                    false => Reason::NotCalled(Vec::new()),
+                };
+                (track.failures, track.pause) = (record.failures, Some((now + pause, reason)));
+            }
+        }
+    }
+
+    /// Records to hand over, by the webhooks' ids. If there are too many, those with the most fights are kept.
+    pub fn records(&self, now: Duration) -> BTreeMap<String, FightRecord> {
+        let record = |(key, track): (&WebhookKey, &Track)| Some((track.record(now)?, key.id()));
+        let mut all: Vec<_> = self.tracks.iter().filter_map(record).collect();
+        all.sort_by_key(|(record, _)| Reverse(record.weight()));
+        all.into_iter().take(MAX_FIGHTS).map(|(record, id)| (id, record)).collect()
+    }
+
+    /// Records that the apiserver rejects a write of that webhook.
+    pub fn on_refusal(&mut self, key: &WebhookKey, what: String, now: Duration) {
+        let track = self.tracks.entry(key.clone()).or_default();
+        track.start_pause(now, FIRST_WRITE_PAUSE, Reason::Refused(what));
+        (track.announced_since, track.attempted) = (None, None);
+    }
+
+    /// Records that the announcement planned by the turn at `turn` was written by `now`: no replica could read it before.
+    pub fn on_announced(&mut self, turn: Duration, now: Duration) {
+        for track in self.tracks.values_mut().filter(|track| track.announced_since == Some(turn)) {
+            track.announced_since = Some(now);
+        }
+    }
+
+    /// Records that the apiserver accepted the condition at `now`. An owner that reacts at once drops it before it is ever
+    /// read.
+    pub fn on_taken(&mut self, key: &WebhookKey, now: Duration) {
+        let track = self.tracks.entry(key.clone()).or_default();
+        (track.kept, track.accepted_at, track.attempts, track.failures) = (true, Some(now), 0, 0);
+        (track.announced_since, track.inherited, track.attempted) = (None, false, None);
+    }
+
+    /// Is the webhook announced as ending while it is left to the apiserver?
+    pub fn is_ending(&self, key: &WebhookKey, now: Duration) -> bool {
+        self.tracks.get(key).is_some_and(|track| now < track.ending_until)
+    }
+
+    /// Is the webhook paused? It may keep the condition meanwhile.
+    pub fn is_paused(&self, key: &WebhookKey, now: Duration) -> bool {
+        self.tracks.get(key).and_then(|track| track.pause.as_ref()).is_some_and(|(until, _)| now < *until)
+    }
+
+    /// Number of times that owners have dropped the condition.
+    pub const fn drops(&self) -> u64 {
+        self.drops
+    }
+
+    fn decide(&mut self, now: Duration, facts: &Facts<'_>, unsupported: Option<&str>) -> Decision {
+        let standing = &facts.seen.standing;
+        let track = self.tracks.entry(standing.key.clone()).or_default();
+        let against = facts.seen.against().cloned();
+        if track.entry.as_ref().is_none_or(|(entry, _)| *entry != standing.entry) {
+            track.entry = Some((standing.entry.clone(), now));
+        }
+        if standing.carries {
+            return track.decide_taken(now, facts, against);
+        }
+        track.unclaimed_since = None;
+        if track.accepted_at.is_some_and(|at| now < at) {
+            return Decision::Announce;
+        }
+        track.accepted_at = None;
+        if std::mem::take(&mut track.kept) {
+            track.extend_ending(now, facts.seen.in_flight);
+            // A starting replica cannot call a webhook that it has given back. That one is announced anew, and does not
+            // count as dropped by its owner.
+            if !standing.given_back {
+                self.drops += 1;
+                // The replicas call it already.
+                track.announced_since = Some(now.saturating_sub(MIN_ANNOUNCEMENT));
+                track.fights.dropped(now, facts.seen.in_flight);
+            }
+        }
+        if against == Some(Reason::Released) {
+            // An operator who releases it and then wants it again has dealt with its owner.
+            (track.fights, track.failures, track.pause, track.attempts) = (Fights::default(), 0, None, 0);
+        }
+        // A write for the former version fails from now on. It may also have taken effect before, and the owner have
+        // replaced the object before anybody read that.
+        if track.attempted.take_if(|version| *version != standing.version).is_some() {
+            track.extend_ending(now, facts.seen.in_flight);
+        }
+        let reason = against
+            .or_else(|| unsupported.map(|version| Reason::NoConditions(version.to_owned())))
+            .or_else(|| facts.missing.map(|(what, _)| Reason::ReplicaMissing(what.to_owned())))
+            .or_else(|| (standing.conditions >= MAX_CONDITIONS).then_some(Reason::Full))
+            .or_else(|| track.fights.lost(now).map(Reason::Fought))
+            .or_else(|| track.pause.as_ref().filter(|(until, _)| now < *until).map(|(_, reason)| reason.clone()))
+            .or_else(|| {
+                let waits = track.announced_since.is_none() || track.inherited && facts.unconfirmed_by_stalled;
+                (waits && !facts.stalled.is_empty()).then(|| Reason::NotCalled(facts.stalled.to_vec()))
+            });
+        if let Some(reason) = reason {
+            return track.leave(reason);
+        }
+        let announced_for = now.saturating_sub(*track.announced_since.get_or_insert(now));
+        let unchanged = track.entry.as_ref().is_some_and(|(_, since)| now.saturating_sub(*since) >= MIN_ANNOUNCEMENT);
+        let called = facts.announced && facts.unconfirmed.is_empty() && announced_for >= MIN_ANNOUNCEMENT;
+        let can_be_taken = called && unchanged && facts.seen.guarded;
+        if can_be_taken && track.attempts < MAX_ATTEMPTS {
+            track.attempts += 1;
+            track.attempted = Some(standing.version.clone());
+            return Decision::Take;
+        }
+        if announced_for < MAX_ANNOUNCEMENT && !can_be_taken {
+            return Decision::Announce;
+        }
+        let reason = match facts.unconfirmed.is_empty() {
+            true if can_be_taken => Reason::Refused(
+                "several writes in a row came after another change, or got no answer; let its owner write it only when \
+                 something has changed"
+                    .to_owned(),
+            ),
+            true if !facts.seen.guarded => Reason::Refused("Gatepost's registration gets no finalizer".to_owned()),
+            true if !unchanged => Reason::Unservable(
+                "it changes all the time, and no replica has called its newest state for long enough; let its owner \
+                 write it only when something has changed"
+                    .to_owned(),
+            ),
+            _ => Reason::NotCalled(facts.unconfirmed.clone()),
+        };
+        track.start_pause(now, FIRST_ANNOUNCEMENT_PAUSE, reason.clone());
+        track.leave(reason)
+    }
+}
+
+impl Track {
+    /// Decides on a webhook that carries the condition.
+    fn decide_taken(&mut self, now: Duration, facts: &Facts<'_>, against: Option<Reason>) -> Decision {
+        (self.announced_since, self.attempted, self.accepted_at, self.attempts) = (None, None, None, 0);
+        self.inherited = false;
+        self.extend_ending(now, facts.seen.in_flight);
+        let reason = match against {
+            Some(reason) => reason,
+            None => {
+                let Some(reason) = self.not_called_reason(now, facts) else {
+                    (self.kept, self.failures) = (true, 0);
+                    return Decision::Keep;
+                };
+                self.pause = Some((now + FIRST_WRITE_PAUSE, reason.clone()));
+                reason
+            }
+        };
+        (self.kept, self.unclaimed_since) = (false, None);
+        Decision::GiveBack(reason)
+    }
+
+    /// Reason to give back a webhook that carries the condition: a replica is missing, or does not call it.
+    fn not_called_reason(&mut self, now: Duration, facts: &Facts<'_>) -> Option<Reason> {
+        if let Some((what, true)) = facts.missing {
+            return Some(Reason::ReplicaMissing(what.to_owned()));
+        }
+        if facts.not_claiming.is_empty() {
+            self.unclaimed_since = None;
+            return None;
+        }
+        let since = *self.unclaimed_since.get_or_insert(now);
+        let overdue = now.saturating_sub(since) >= UNCLAIMED_GRACE_PERIOD;
+        overdue.then(|| Reason::NotCalled(facts.not_claiming.clone()))
+    }
+
+    /// Begins a pause: `first` after a first failure, twice as long after each further failure in a row.
+    fn start_pause(&mut self, now: Duration, first: Duration, reason: Reason) {
+        let pause = first.saturating_mul(1 << self.failures.min(10)).min(MAX_PAUSE);
+        self.failures = self.failures.saturating_add(1);
+        self.attempts = 0;
+        self.pause = Some((now + pause, reason));
+    }
+
+    /// Announces it as ending for as long as an apiserver may go by the condition.
+    fn extend_ending(&mut self, now: Duration, in_flight: Duration) {
+        self.ending_until = self.ending_until.max(now + ENDING_PERIOD + in_flight);
+    }
+
+    /// State for the next leader: fights, failures since it was last taken, and writes without effect.
+    fn record(&self, now: Duration) -> Option<FightRecord> {
+        let fights = self.fights.record(now);
+        let is_remembered = |until: Duration| now < until || self.failures > 0 && now <= until + MAX_PAUSE;
+        let (failures, pause, refused) = match &self.pause {
+            Some((until, reason @ (Reason::NotCalled(_) | Reason::Refused(_)))) if is_remembered(*until) => {
+                let pause = whole_seconds(until.saturating_sub(now));
+                (self.failures, pause, matches!(reason, Reason::Refused(_)))
+            }
+            _ if self.attempts > 0 => (0, 0, false),
+            _ => return fights,
+        };
+        Some(FightRecord { failures, pause, refused, attempts: self.attempts, ..fights.unwrap_or_default() })
+    }
+
+    fn leave(&mut self, reason: Reason) -> Decision {
+        (self.announced_since, self.inherited) = (None, false);
+        match self.attempted {
+            Some(_) => Decision::Fence(reason),
+            None => Decision::Leave(reason),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

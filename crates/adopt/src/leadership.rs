@@ -1,0 +1,323 @@
+//! Leadership: what the leader announces and writes, planned from one read.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use gatepost_api::HookType;
+
+use crate::{
+    Announcement, Claims, Decision, Facts, FightRecord, FinalizerChange, LEADER_LEASE_DURATION, Leader, Lease,
+    LeaseObserver, OwnRegistration, Reason, Receivers, SeenWebhook, WebhookKey, receivers::MissingReceivers,
+    registrations::Finalizers,
+};
+
+/// Time without a renewal of its lease after which a replica counts as dead.
+pub(crate) const REPLICA_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time without a renewal of its lease after which a replica counts as stalled: nothing new is announced until it renews
+/// the lease or counts as dead.
+const STALL_TIMEOUT: Duration = Duration::from_secs(9);
+/// Time without a renewal after which a replica's lease is deleted.
+const LEASE_DELETION_AGE: Duration = Duration::from_secs(900);
+
+/// State that a replica keeps in order to lead.
+#[derive(Debug, Default)]
+pub struct Leadership {
+    leases: LeaseObserver,
+    leader: Leader,
+    finalizers: Finalizers,
+    missing: MissingReceivers,
+    /// First epoch from which each announced webhook has been announced without a break, by its id.
+    announced_since: BTreeMap<String, u64>,
+    /// Holder whose leader's lease expired, and when we took the lease over.
+    ousted: Option<(String, Duration)>,
+}
+
+/// Input of one turn of the leader.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn<'a> {
+    /// Start of the read, as time since the source was opened.
+    pub now: Duration,
+    /// Leases that were read.
+    pub leases: &'a [Lease],
+    /// Webhooks that were read.
+    pub seen: &'a [SeenWebhook],
+    /// Our registrations.
+    pub registrations: &'a [OwnRegistration],
+    /// Everything that receives reviews by our registrations.
+    pub receivers: &'a [Receivers],
+    /// Version of the apiserver, if it does not support match conditions.
+    pub unsupported: Option<&'a str>,
+    /// This replica held the leader's lease when it was read.
+    pub held: bool,
+}
+
+/// Output of one turn of the leader.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Announcement to write before anything else.
+    pub announcement: Announcement,
+    /// Decision on each webhook.
+    pub decisions: Vec<(WebhookKey, Decision)>,
+    /// Finalizers to add to our registrations, or to remove.
+    pub finalizers: Vec<FinalizerChange>,
+    /// Webhooks that are not written for a while because the apiserver has rejected a write.
+    pub paused: BTreeSet<WebhookKey>,
+    /// Record of fights with owners, for the next leader.
+    pub fights: BTreeMap<String, FightRecord>,
+}
+
+/// One configuration to write: exactly these of its webhooks carry our condition afterwards.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// Kind of the configuration.
+    pub hook_type: HookType,
+    /// Name of the configuration.
+    pub configuration: String,
+    /// uid and resourceVersion as they were read.
+    pub read: (String, String),
+    /// Webhooks that carry the condition afterwards, each with its expression.
+    pub carry: Vec<(String, String)>,
+    /// Webhooks that get the condition.
+    pub taken: Vec<WebhookKey>,
+    /// Webhooks that lose the condition, and the reason.
+    pub given_back: Vec<(WebhookKey, Reason)>,
+    /// Names of webhooks given back whose condition is not owned by our field manager alone.
+    pub written_by_others: Vec<String>,
+    /// Webhooks that need a new resourceVersion of the configuration, so that a write in flight fails.
+    pub fenced: Vec<WebhookKey>,
+    /// Webhooks that get the condition with another expression.
+    pub outdated: Vec<WebhookKey>,
+}
+
+impl Leadership {
+    /// Records the leases of a read that began at `now`. Every replica does this, whether it leads or not.
+    pub fn observe(&mut self, now: Duration, leases: &[Lease]) {
+        self.leases.observe(now, leases);
+    }
+
+    /// May the replica with this holder identity lead?
+    pub fn may_lead(&self, now: Duration, leader: &Lease, holder: &str) -> bool {
+        leader.holder == holder
+            || leader.holder.is_empty()
+            || self.leases.since_renewal(now, leader) >= LEADER_LEASE_DURATION
+    }
+
+    /// Plans one turn.
+    pub fn plan(&mut self, turn: Turn<'_>) -> Plan {
+        let Turn { now, leases, seen, .. } = turn;
+        let lease = leases.iter().find(|lease| lease.is_leader());
+        let before = lease.map(Lease::announcement).unwrap_or_default();
+        if !turn.held {
+            let fights = lease.map(Lease::fights).unwrap_or_default();
+            self.leader.begin(now, seen, &before, &fights);
+            self.announced_since = before.ids.iter().map(|id| (id.clone(), before.epoch)).collect();
+            self.ousted = lease.filter(|lease| !lease.holder.is_empty()).map(|lease| (lease.holder.clone(), now));
+        }
+        let silence = |lease: &Lease| self.leases.since_renewal(now, lease);
+        let live: Vec<_> =
+            leases.iter().filter(|lease| !lease.is_leader() && silence(lease) < REPLICA_TIMEOUT).collect();
+        // A leader that has not renewed its lease every second does not publish claims either, until it does.
+        let is_ousted = |lease: &Lease| {
+            let ousted = self.ousted.as_ref().filter(|(holder, _)| *holder == lease.holder);
+            ousted.is_some_and(|(_, at)| silence(lease) >= now.saturating_sub(*at))
+        };
+        let is_stalled = |lease: &Lease| silence(lease) >= STALL_TIMEOUT || is_ousted(lease);
+        let (stalled, stalled_claims): (Vec<_>, Vec<_>) = live
+            .iter()
+            .filter(|lease| is_stalled(lease))
+            .map(|lease| (lease.replica().to_owned(), lease.claims()))
+            .unzip();
+        let claims: Vec<_> = live.iter().map(|lease| (lease.replica(), lease.claims())).collect();
+        // A replica that has read one announcement with this webhook also follows the later ones.
+        let is_confirmed = |id: &String, claims: &Option<Claims>| {
+            let since = self.announced_since.get(id).copied().unwrap_or(before.epoch);
+            let confirms = |it: &Claims| it.ids.contains(id) && (since..=before.epoch).contains(&it.epoch);
+            claims.as_ref().is_some_and(confirms)
+        };
+        let missing = self.missing.step(now, turn.receivers, leases, |lease| silence(lease) < REPLICA_TIMEOUT);
+        let facts: Vec<_> = seen
+            .iter()
+            .map(|seen| {
+                let id = &seen.standing.id;
+                let name = |(name, _): &(&str, Option<Claims>)| (*name).to_owned();
+                // A replica that is only starting has no claims yet, and serves nobody.
+                let lacks = |claims: &Option<Claims>| claims.as_ref().is_some_and(|it| !it.ids.contains(id));
+                let not_claiming = claims.iter().filter(|(_, claims)| lacks(claims)).map(name);
+                let unconfirmed = claims.iter().filter(|(_, claims)| !is_confirmed(id, claims)).map(name);
+                Facts {
+                    seen,
+                    announced: before.ids.contains(id),
+                    not_claiming: not_claiming.collect(),
+                    stalled: &stalled,
+                    unconfirmed_by_stalled: stalled_claims.iter().any(|claims| !is_confirmed(id, claims)),
+                    missing: missing.as_ref().map(|(what, overdue)| (what.as_str(), *overdue)),
+                    // Without a live replica nothing is confirmed.
+                    unconfirmed: match claims.is_empty() {
+                        true => vec!["any replica".to_owned()],
+                        false => unconfirmed.collect(),
+                    },
+                }
+            })
+            .collect();
+        let decisions = self.leader.turn(now, &facts, turn.unsupported);
+        let (mut ids, mut ending) = (BTreeSet::new(), BTreeSet::new());
+        for (seen, (key, decision)) in seen.iter().zip(&decisions) {
+            if decision.announces() {
+                ids.insert(seen.standing.id.clone());
+            } else if self.leader.is_ending(key, now) {
+                ending.insert(seen.standing.id.clone());
+            }
+        }
+        // Whoever may write the lease may write any number there. No claim counts under the epoch before it.
+        let epoch = before.epoch.wrapping_add(u64::from(ids != before.ids || ending != before.ending));
+        let needed = seen.iter().filter(|seen| {
+            let id = &seen.standing.id;
+            seen.standing.carries || ids.contains(id) || ending.contains(id)
+        });
+        let needed = needed.map(|seen| seen.standing.key.hook_type);
+        let finalizers = self.finalizers.step(now, turn.registrations, needed);
+        self.announced_since.retain(|id, _| ids.contains(id));
+        for id in &ids {
+            self.announced_since.entry(id.clone()).or_insert(epoch);
+        }
+        let keys = decisions.iter().map(|(key, _)| key);
+        let paused = keys.filter(|key| self.leader.is_paused(key, now)).cloned().collect();
+        let fights = self.leader.records(now);
+        Plan { announcement: Announcement { epoch, ids, ending }, decisions, finalizers, paused, fights }
+    }
+
+    /// Names of leases whose replicas ended long ago.
+    pub fn abandoned<'a>(&self, now: Duration, leases: &'a [Lease]) -> impl Iterator<Item = &'a str> {
+        let long_ago =
+            move |lease: &&Lease| !lease.is_leader() && self.leases.since_renewal(now, lease) >= LEASE_DELETION_AGE;
+        leases.iter().filter(long_ago).map(|lease| &*lease.name)
+    }
+
+    /// Decisions on each webhook, to be told of the outcome of writes.
+    pub const fn leader(&mut self) -> &mut Leader {
+        &mut self.leader
+    }
+}
+
+impl Plan {
+    /// Configurations to write once the announcement has been written.
+    pub fn writes(&self, seen: &[SeenWebhook]) -> Vec<Write> {
+        let read: BTreeMap<_, _> = seen.iter().map(|seen| (&seen.standing.key, &seen.standing)).collect();
+        let mut writes = BTreeMap::<(HookType, &str), Write>::new();
+        // Configurations with an annotation of ours that is no longer needed.
+        let mut marked = BTreeSet::new();
+        for (key, decision) in &self.decisions {
+            let Some(standing) = read.get(key) else { continue };
+            let write = writes.entry((key.hook_type, key.configuration.as_str())).or_insert_with(|| Write {
+                hook_type: key.hook_type,
+                configuration: key.configuration.clone(),
+                read: (standing.uid.clone(), standing.version.clone()),
+                carry: Vec::new(),
+                taken: Vec::new(),
+                given_back: Vec::new(),
+                written_by_others: Vec::new(),
+                fenced: Vec::new(),
+                outdated: Vec::new(),
+            });
+            marked.extend(standing.marked.then_some((key.hook_type, key.configuration.as_str())));
+            match decision {
+                Decision::Keep | Decision::Take => {
+                    write.carry.push((key.webhook.clone(), standing.condition.to_string()));
+                    if *decision == Decision::Take {
+                        write.taken.push(key.clone());
+                    } else if standing.outdated && !self.paused.contains(key) {
+                        write.outdated.push(key.clone());
+                    }
+                }
+                Decision::GiveBack(reason) => {
+                    write.given_back.push((key.clone(), reason.clone()));
+                    if !standing.by_us {
+                        write.written_by_others.push(key.webhook.clone());
+                    }
+                }
+                Decision::Fence(_) => write.fenced.push(key.clone()),
+                Decision::Announce | Decision::Leave(_) => {}
+            }
+        }
+        let due = |(configuration, write): &(_, Write)| {
+            let changes = [&write.fenced, &write.outdated, &write.taken].into_iter().any(|keys| !keys.is_empty());
+            changes || !write.given_back.is_empty() || marked.contains(configuration)
+        };
+        writes.into_iter().filter(due).map(|(_, write)| write).collect()
+    }
+
+    /// Name, state and reason of each webhook, for people.
+    pub fn status(&self) -> Vec<[String; 3]> {
+        let line = |(key, decision): &(WebhookKey, Decision)| {
+            let (state, reason) = match decision {
+                Decision::Keep => ("taken", String::new()),
+                Decision::Announce | Decision::Take => ("taking", String::new()),
+                Decision::GiveBack(reason) => ("giving back", reason.to_string()),
+                Decision::Leave(reason) | Decision::Fence(reason) => ("left", reason.to_string()),
+            };
+            [key.to_string(), state.to_owned(), reason.chars().take(400).collect()]
+        };
+        self.decisions.iter().map(line).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{CONDITION, EXPRESSION, LEADER_LEASE, leader_lease, standings};
+
+    /// One that carries our condition with an expression that does not fit its rules, and these annotations.
+    fn outdated(annotations: serde_json::Value) -> SeenWebhook {
+        let condition = json!({"name": CONDITION, "expression": EXPRESSION});
+        let rule = json!({"apiGroups": ["*"], "resources": ["*"]});
+        let entry = json!({"name": "w", "rules": [rule], "matchConditions": [condition]});
+        let metadata = json!({"name": "c", "uid": "u", "resourceVersion": "7", "annotations": annotations});
+        let object = json!({"metadata": metadata, "webhooks": [entry]});
+        SeenWebhook::sound(standings(HookType::Validating, &object).remove(0))
+    }
+
+    fn written(lead: &mut Leadership, second: u64, seen: &SeenWebhook) -> Vec<Write> {
+        let seen = std::slice::from_ref(seen);
+        let now = Duration::from_secs(second);
+        let turn = Turn { now, leases: &[], seen, registrations: &[], receivers: &[], unsupported: None, held: true };
+        lead.plan(turn).writes(seen)
+    }
+
+    #[test]
+    fn rejected_expression_is_written_again_after_a_pause() {
+        let (mut lead, seen) = (Leadership::default(), outdated(json!({})));
+        let key = seen.standing.key.clone();
+        assert_eq!(written(&mut lead, 0, &seen)[0].outdated, std::slice::from_ref(&key));
+        lead.leader.on_refusal(&key, "422".to_owned(), Duration::ZERO);
+        assert_eq!(written(&mut lead, 1, &seen), []);
+        assert_eq!(written(&mut lead, 59, &seen), []);
+        assert_eq!(written(&mut lead, 60, &seen).len(), 1);
+    }
+
+    #[test]
+    fn announcement_epoch_wraps_at_its_maximum() {
+        let (mut lead, seen) = (Leadership::default(), outdated(json!({})));
+        let before = Announcement { epoch: u64::MAX, ..Announcement::default() };
+        let mut lease = leader_lease("1", "a/1", "t", &before, &[], &BTreeMap::new());
+        lease["metadata"]["name"] = LEADER_LEASE.into();
+        let (leases, seen) = ([Lease::of(&lease).unwrap()], [seen]);
+        let now = Duration::ZERO;
+        let (leases, seen) = (leases.as_slice(), seen.as_slice());
+        let turn = Turn { now, leases, seen, registrations: &[], receivers: &[], unsupported: None, held: true };
+        assert_eq!(lead.plan(turn).announcement.epoch, 0);
+    }
+
+    #[test]
+    fn fence_and_given_back_annotations_are_removed() {
+        let mut lead = Leadership::default();
+        for mark in [crate::FENCE, crate::GIVEN_BACK] {
+            let mut seen = outdated(json!({ mark: "x" }));
+            seen.standing.outdated = false;
+            assert_eq!(written(&mut lead, 0, &seen)[0].carry.len(), 1, "{mark}");
+        }
+    }
+}

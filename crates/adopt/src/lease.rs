@@ -1,0 +1,305 @@
+//! Leases through which replicas coordinate. Annotations of the leader's lease hold its announcement, and those of each
+//! replica's lease the webhooks that it calls.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::{AdoptionRequests, FightRecord, scope::REQUESTS_ANNOTATION, webhook::short_digest};
+
+/// Name of the leader's lease.
+pub const LEADER_LEASE: &str = "gatepost-adopt";
+/// Duration of a replica's lease.
+pub const REPLICA_LEASE_DURATION: Duration = Duration::from_secs(15);
+/// Duration of the leader's lease, which it renews every second. Without a renewal for so long, another replica leads.
+pub const LEADER_LEASE_DURATION: Duration = Duration::from_secs(6);
+/// Maximum number of webhooks that can be taken over: an object has room for 256 KiB of annotations.
+pub const MAX_WEBHOOKS: usize = 4096;
+/// Maximum number of webhooks whose fights are handed over to the next leader.
+pub const MAX_FIGHTS: usize = 100;
+/// Maximum length of the annotation with the state of the webhooks.
+const MAX_STATUS_BYTES: usize = 96 << 10;
+
+const ANNOUNCEMENT_ANNOTATION: &str = "gatepost.dev/announced";
+const CLAIMS_ANNOTATION: &str = "gatepost.dev/calls";
+const STATUS_ANNOTATION: &str = "gatepost.dev/webhooks";
+const FIGHTS_ANNOTATION: &str = "gatepost.dev/fights";
+
+/// Webhooks that replicas are to call, whether or not they carry the condition yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "AnnouncementJson", into = "AnnouncementJson")]
+pub struct Announcement {
+    /// Number of changes of the announcement.
+    pub epoch: u64,
+    /// [Ids](crate::WebhookKey::id) of the webhooks.
+    pub ids: BTreeSet<String>,
+    /// Ids of other webhooks, which carried the condition a moment ago. A replica that starts calls these too; any other
+    /// continues for [`GRACE_PERIOD`](crate::GRACE_PERIOD).
+    pub ending: BTreeSet<String>,
+}
+
+/// Announcement as a lease has it. Replicas of a former version read only `ids`, so these include the ending ones: such a
+/// replica goes on calling them.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct AnnouncementJson {
+    epoch: u64,
+    ids: BTreeSet<String>,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    ending: BTreeSet<String>,
+}
+
+impl From<AnnouncementJson> for Announcement {
+    fn from(AnnouncementJson { epoch, mut ids, ending }: AnnouncementJson) -> Self {
+        ids.retain(|id| !ending.contains(id));
+        Self { epoch, ids, ending }
+    }
+}
+
+impl From<Announcement> for AnnouncementJson {
+    fn from(Announcement { epoch, ids, ending }: Announcement) -> Self {
+        Self { epoch, ids: ids.union(&ending).cloned().collect(), ending }
+    }
+}
+
+/// Webhooks that one replica calls for a reason that lasts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Claims {
+    /// Epoch of the announcement that the replica has read.
+    pub epoch: u64,
+    /// [Ids](crate::WebhookKey::id) of the webhooks.
+    pub ids: BTreeSet<String>,
+}
+
+/// One lease as it was read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lease {
+    /// Name of the lease.
+    pub name: String,
+    /// resourceVersion of the lease.
+    pub version: String,
+    /// Holder identity: a replica's name and instance.
+    pub holder: String,
+    /// Renewal time by the holder's clock.
+    pub renewed: String,
+    annotations: Value,
+}
+
+impl Lease {
+    /// Reads an object; `None` if it is not one of our leases.
+    pub fn of(object: &Value) -> Option<Self> {
+        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let name = text("/metadata/name");
+        let ours = name == LEADER_LEASE || name.strip_prefix(LEADER_LEASE).is_some_and(|rest| rest.starts_with('.'));
+        ours.then(|| Self {
+            name,
+            version: text("/metadata/resourceVersion"),
+            holder: text("/spec/holderIdentity"),
+            renewed: text("/spec/renewTime"),
+            annotations: object.pointer("/metadata/annotations").cloned().unwrap_or_default(),
+        })
+    }
+
+    /// Is this the leader's lease?
+    pub fn is_leader(&self) -> bool {
+        self.name == LEADER_LEASE
+    }
+
+    /// Name of the replica that holds the lease, for people.
+    pub fn replica(&self) -> &str {
+        self.holder.split('/').next().unwrap_or_default()
+    }
+
+    /// Announcement in the leader's lease.
+    pub fn announcement(&self) -> Announcement {
+        self.read(ANNOUNCEMENT_ANNOTATION)
+    }
+
+    /// Claims of the replica; `None` while it starts.
+    pub fn claims(&self) -> Option<Claims> {
+        (!self.annotations[CLAIMS_ANNOTATION].is_null()).then(|| self.read(CLAIMS_ANNOTATION))
+    }
+
+    /// Requests made by commands.
+    pub fn requests(&self) -> AdoptionRequests {
+        self.read(REQUESTS_ANNOTATION)
+    }
+
+    /// What the leader knows of each webhook's failures, by the webhooks' ids.
+    pub fn fights(&self) -> BTreeMap<String, FightRecord> {
+        self.read(FIGHTS_ANNOTATION)
+    }
+
+    /// Name, state and reason of each webhook, as the leader wrote them.
+    pub fn status(&self) -> Vec<[String; 3]> {
+        self.read(STATUS_ANNOTATION)
+    }
+
+    /// Value of an annotation; the default where it is absent or cannot be parsed.
+    fn read<T: Default + for<'a> Deserialize<'a>>(&self, key: &str) -> T {
+        self.annotations[key].as_str().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+    }
+}
+
+/// Name of the lease of the replica with this holder identity. It is a digest because an object's name must be a DNS name.
+/// Two processes never share a lease, even under one replica name: each has to publish its own claims.
+pub fn lease_name(holder: &str) -> String {
+    format!("{LEADER_LEASE}.{}", short_digest(holder))
+}
+
+/// A replica's lease, to be applied; without claims while the replica starts.
+pub fn replica_lease(holder: &str, renewed: &str, claims: Option<&Claims>) -> Value {
+    let annotations = claims.map_or_else(|| json!({}), |claims| json!({ CLAIMS_ANNOTATION: to_json(claims) }));
+    json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": lease_name(holder), "annotations": annotations},
+        "spec": spec(holder, renewed, REPLICA_LEASE_DURATION),
+    })
+}
+
+/// Merge patch of the leader's lease: holder, announcement, state of each webhook, fights. The apiserver rejects it if the
+/// lease has changed since that version.
+pub fn leader_lease(
+    version: &str,
+    holder: &str,
+    renewed: &str,
+    announcement: &Announcement,
+    status: &[[String; 3]],
+    fights: &BTreeMap<String, FightRecord>,
+) -> Value {
+    let mut status = status.to_vec();
+    // The id of an ending webhook is written twice.
+    let room = MAX_STATUS_BYTES.saturating_sub(to_json(&announcement.ending).len());
+    while !status.is_empty() && to_json(&status).len() > room {
+        status.truncate(status.len() / 2);
+    }
+    let annotations = json!({
+        ANNOUNCEMENT_ANNOTATION: to_json(announcement), STATUS_ANNOTATION: to_json(&status),
+        FIGHTS_ANNOTATION: to_json(fights),
+    });
+    json!({
+        "metadata": {"resourceVersion": version, "annotations": annotations},
+        "spec": spec(holder, renewed, LEADER_LEASE_DURATION),
+    })
+}
+
+fn spec(holder: &str, renewed: &str, duration: Duration) -> Value {
+    json!({"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": duration.as_secs()})
+}
+
+/// Serialization of strings, numbers and sets of them cannot fail.
+pub(crate) fn to_json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+/// Renewals of leases as this replica observes them. Only its own clock counts: the clocks of other machines may be wrong.
+#[derive(Debug, Default)]
+pub struct LeaseObserver(BTreeMap<String, (String, Duration)>);
+
+impl LeaseObserver {
+    /// Records leases that were read at `now`. A change by anyone but the holder, such as a command, does not count as a
+    /// renewal.
+    pub fn observe(&mut self, now: Duration, leases: &[Lease]) {
+        let state = |lease: &Lease| (lease.name.clone(), format!("{} {}", lease.holder, lease.renewed));
+        self.observe_states(now, leases.iter().map(state).collect());
+    }
+
+    /// As [`observe`](Self::observe), of leases given by name and state. A renewal changes the state.
+    pub fn observe_states(&mut self, now: Duration, states: BTreeMap<String, String>) {
+        let known = std::mem::take(&mut self.0);
+        let since = |name: &str, state: &str| known.get(name).filter(|(last, _)| last == state).map_or(now, |it| it.1);
+        let observed = |(name, state): (String, String)| {
+            let since = since(&name, &state);
+            (name, (state, since))
+        };
+        self.0 = states.into_iter().map(observed).collect();
+    }
+
+    /// Time since the lease was first observed in its present state; zero if it was never observed.
+    pub fn since_renewal(&self, now: Duration, lease: &Lease) -> Duration {
+        self.since_change(now, &lease.name)
+    }
+
+    /// As [`since_renewal`](Self::since_renewal), by the lease's name.
+    pub fn since_change(&self, now: Duration, name: &str) -> Duration {
+        self.0.get(name).map_or(Duration::ZERO, |(_, at)| now.saturating_sub(*at))
+    }
+
+    /// Names of the leases observed last.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Fights;
+
+    #[test]
+    fn lease_round_trips_and_an_invalid_annotation_reads_as_default() {
+        let ids = BTreeSet::from(["ab".to_owned()]);
+        let claims = Claims { epoch: 3, ids: ids.clone() };
+        let mut lease = replica_lease("Node_1/4711", "t", Some(&claims));
+        lease["metadata"]["resourceVersion"] = "9".into();
+        let read = Lease::of(&lease).unwrap();
+        assert_eq!((read.claims(), read.replica(), &*read.version), (Some(claims), "Node_1", "9"));
+        assert_eq!(Lease::of(&replica_lease("Node_1/4711", "t", None)).unwrap().claims(), None, "it starts");
+        assert!(!read.is_leader() && read.name.starts_with("gatepost-adopt."));
+        assert_ne!(lease_name("Node_1/4711"), lease_name("Node_1/4712"), "two processes of one name");
+        let announcement = Announcement { epoch: 1, ids, ending: ["cd".to_owned()].into() };
+        let fights = BTreeMap::from([("ab".to_owned(), FightRecord::default())]);
+        let told = [["w".into(), "taken".into(), "".into()]];
+        let mut lease = leader_lease("9", "a/1", "t", &announcement, &told, &fights);
+        lease["metadata"]["name"] = LEADER_LEASE.into();
+        let read = Lease::of(&lease).unwrap();
+        assert_eq!(
+            (read.announcement(), read.status().len(), read.requests()),
+            (announcement, 1, AdoptionRequests::default())
+        );
+        assert_eq!(read.fights(), fights);
+        lease["metadata"]["annotations"]["gatepost.dev/announced"] = "{\"epoch\": [}".into();
+        assert_eq!(Lease::of(&lease).unwrap().announcement(), Announcement::default());
+        assert_eq!(Lease::of(&json!({"metadata": {"name": "kube-scheduler"}})), None);
+    }
+
+    #[test]
+    fn lease_status_is_truncated_to_the_annotation_limit() {
+        let long = vec![["w".repeat(250), "left".to_owned(), "x".repeat(400)]; 4096];
+        let all: BTreeSet<_> = (0..MAX_WEBHOOKS).map(|number| format!("{number:016}")).collect();
+        let mut fights = Fights::default();
+        (0..12).for_each(|drop| fights.dropped(Duration::from_secs(drop * 299), Duration::ZERO));
+        let mut record = fights.record(Duration::from_secs(3400)).unwrap();
+        (record.failures, record.pause) = (8, 3600);
+        assert_eq!(record.weight(), (12, 8, 0));
+        let fights: BTreeMap<_, _> = (0..MAX_FIGHTS).map(|number| (format!("{number:016}"), record.clone())).collect();
+        let announcements = [
+            Announcement { epoch: 1, ids: all.clone(), ending: BTreeSet::new() },
+            Announcement { epoch: 1, ids: BTreeSet::new(), ending: all },
+        ];
+        for announcement in announcements {
+            let lease = leader_lease("9", "a/1", "t", &announcement, &long, &fights);
+            let annotations = lease["metadata"]["annotations"].as_object().unwrap();
+            let size: usize = annotations.values().map(|value| value.as_str().unwrap().len()).sum();
+            // Requests by command have another 64 KiB.
+            assert!(size < 190 << 10, "{size}");
+        }
+    }
+
+    #[test]
+    fn announcement_lists_ending_ids_for_former_versions() {
+        let ids = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<BTreeSet<_>>();
+        let announcement = Announcement { epoch: 2, ids: ids(&["a"]), ending: ids(&["b"]) };
+        let written = to_json(&announcement);
+        assert_eq!(written, r#"{"epoch":2,"ids":["a","b"],"ending":["b"]}"#);
+        assert_eq!(serde_json::from_str::<Announcement>(&written).unwrap(), announcement);
+        let former = serde_json::from_str::<Announcement>(r#"{"epoch":2,"ids":["a","b"]}"#).unwrap();
+        assert_eq!(former, Announcement { epoch: 2, ids: ids(&["a", "b"]), ending: BTreeSet::new() });
+        assert_eq!(to_json(&former), r#"{"epoch":2,"ids":["a","b"]}"#);
+    }
+}

@@ -1,0 +1,245 @@
+//! Receivers of the reviews that our registrations make apiservers send, and whether each is a replica that takes part. A
+//! Gatepost without `--adopt` has no lease, and does not call webhooks that are taken over.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use crate::{Lease, LeaseObserver};
+
+/// Time for which an endpoint may lack a lease: a starting Pod has its lease before it is ready, and a terminating one
+/// keeps it until it no longer answers.
+const ENDPOINT_GRACE_PERIOD: Duration = Duration::from_secs(6);
+/// Time for which there may be fewer replicas than apiservers: a restarting replica has no lease, and receives no reviews.
+/// This is longer than [`IDENTITY_TIMEOUT`] because the replica on a machine that is shut down goes first.
+const APISERVER_GRACE_PERIOD: Duration = Duration::from_secs(40);
+/// Time without a renewal of its identity lease after which an apiserver counts as dead. It renews it every ten seconds.
+const IDENTITY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum number of Pods that a reason names.
+const MAX_NAMED_PODS: usize = 3;
+
+/// Route by which an entry of a registration leads to us.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Route {
+    /// A Service: any of its endpoints may receive the review.
+    Service {
+        /// Namespace of the Service.
+        namespace: String,
+        /// Name of the Service.
+        name: String,
+    },
+    /// A loopback address: the replica beside each apiserver.
+    Loopback,
+    /// Any other URL; its receivers are unknown.
+    OtherUrl,
+}
+
+impl Route {
+    /// Reads the `clientConfig` of an entry.
+    pub fn of(client_config: &Value) -> Self {
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let service = &client_config["service"];
+        if let (Some(namespace), Some(name)) = (text(&service["namespace"]), text(&service["name"])) {
+            return Self::Service { namespace, name };
+        }
+        let url = client_config["url"].as_str().unwrap_or_default();
+        let authority = url.split_once("://").map_or(url, |(_, rest)| rest);
+        let is_loopback = ["localhost", "127.", "[::1]"].iter().any(|host| authority.starts_with(host));
+        if is_loopback { Self::Loopback } else { Self::OtherUrl }
+    }
+}
+
+/// Receivers by one route, as they were read last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Receivers {
+    /// Endpoints of this Service that may be called, each with the name of its Pod if it has one.
+    Endpoints {
+        /// `NAMESPACE/NAME`.
+        service: String,
+        /// Names of Pods.
+        pods: Vec<Option<String>>,
+    },
+    /// Number of live apiservers, each of which calls the replica beside it; 0 if they have no identity leases.
+    Apiservers(usize),
+    /// The receivers cannot be read, for this reason.
+    Unreadable(String),
+}
+
+impl Receivers {
+    /// Describes receivers that are no replica with `--adopt`, and says for how long that is tolerated. `live` are the names
+    /// of the live replicas, `known` those of all that have a lease.
+    fn missing(&self, live: &BTreeSet<&str>, known: &BTreeSet<&str>) -> Option<(String, Duration)> {
+        match self {
+            Self::Endpoints { service, pods } => {
+                let named: BTreeSet<_> = pods.iter().flatten().map(String::as_str).collect();
+                let unknown: Vec<_> = named.iter().copied().filter(|pod| !known.contains(pod)).collect();
+                if !unknown.is_empty() {
+                    let more = if unknown.len() > MAX_NAMED_PODS { " and more" } else { "" };
+                    let names = unknown.iter().take(MAX_NAMED_PODS).copied().collect::<Vec<_>>().join(", ");
+                    return Some((
+                        format!("{names}{more} behind the Service {service} has no lease of --adopt"),
+                        ENDPOINT_GRACE_PERIOD,
+                    ));
+                }
+                let nameless = pods.iter().filter(|pod| pod.is_none()).count();
+                let others = live.iter().filter(|name| !named.contains(*name)).count();
+                (nameless > others).then(|| {
+                    let what = format!(
+                        "endpoints of the Service {service} without a Pod: {nameless}; other live replicas with --adopt: \
+                         {others}"
+                    );
+                    (what, APISERVER_GRACE_PERIOD)
+                })
+            }
+            Self::Apiservers(count) => {
+                let replicas = live.len();
+                (*count > replicas).then(|| {
+                    let what = format!("live apiservers: {count}; live replicas with --adopt beside them: {replicas}");
+                    (what, APISERVER_GRACE_PERIOD)
+                })
+            }
+            Self::Unreadable(why) => Some((why.clone(), APISERVER_GRACE_PERIOD)),
+        }
+    }
+}
+
+/// Time since which receivers have been missing.
+#[derive(Debug, Default)]
+pub(crate) struct MissingReceivers(Option<Duration>);
+
+impl MissingReceivers {
+    /// Reason to take no webhook at `now`, and whether that has lasted so long that taken webhooks are given back. `live`
+    /// tells whether the replica of a lease is alive.
+    pub(crate) fn step(
+        &mut self,
+        now: Duration,
+        receivers: &[Receivers],
+        leases: &[Lease],
+        live: impl Fn(&Lease) -> bool,
+    ) -> Option<(String, bool)> {
+        let replicas = || leases.iter().filter(|lease| !lease.is_leader());
+        let known: BTreeSet<_> = replicas().map(Lease::replica).collect();
+        let live: BTreeSet<_> = replicas().filter(|lease| live(lease)).map(Lease::replica).collect();
+        let missing = receivers.iter().find_map(|receivers| receivers.missing(&live, &known));
+        let Some((what, tolerated)) = missing else {
+            self.0 = None;
+            return None;
+        };
+        let since = *self.0.get_or_insert(now);
+        Some((what, now.saturating_sub(since) >= tolerated))
+    }
+}
+
+/// Identity leases of apiservers, as this replica observes them.
+#[derive(Debug, Default)]
+pub struct ApiserverIdentities(LeaseObserver);
+
+impl ApiserverIdentities {
+    /// Number of apiservers that are alive, given these leases, by name and renewal, read at `now`.
+    pub fn alive(&mut self, now: Duration, leases: BTreeMap<String, String>) -> usize {
+        self.0.observe_states(now, leases);
+        self.0.names().filter(|name| self.0.since_change(now, name) < IDENTITY_TIMEOUT).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::replica_lease;
+
+    fn leases(names: &[&str]) -> Vec<Lease> {
+        let lease = |name: &&str| Lease::of(&replica_lease(&format!("{name}/1"), "t", None)).unwrap();
+        names.iter().map(lease).collect()
+    }
+
+    /// Steps of one second with these receivers and replicas, of which those named `dead…` are not alive.
+    fn step(missing: &mut MissingReceivers, second: u64, receivers: &Receivers, names: &[&str]) -> Option<bool> {
+        let live = |lease: &Lease| !lease.replica().starts_with("dead");
+        let step = missing.step(Duration::from_secs(second), std::slice::from_ref(receivers), &leases(names), live);
+        step.map(|(what, overdue)| {
+            assert!(!what.is_empty());
+            overdue
+        })
+    }
+
+    #[test]
+    fn route_of_client_config_is_service_loopback_or_other_url() {
+        let service = json!({"service": {"namespace": "gatepost", "name": "g", "path": "/validate"}});
+        assert_eq!(Route::of(&service), Route::Service { namespace: "gatepost".to_owned(), name: "g".to_owned() });
+        for (url, route) in [
+            ("https://127.0.0.1:9440/validate", Route::Loopback),
+            ("https://localhost:9440/validate", Route::Loopback),
+            ("https://[::1]:9440/validate", Route::Loopback),
+            ("https://gatepost.example.com/validate", Route::OtherUrl),
+        ] {
+            assert_eq!(Route::of(&json!({ "url": url })), route, "{url}");
+        }
+    }
+
+    #[test]
+    fn pod_without_lease_behind_the_service_is_a_missing_receiver() {
+        let pods = |names: &[&str]| Receivers::Endpoints {
+            service: "gatepost/gatepost".to_owned(),
+            pods: names.iter().map(|name| Some((*name).to_owned())).collect(),
+        };
+        let mut missing = MissingReceivers::default();
+        assert_eq!(step(&mut missing, 0, &pods(&["new"]), &["new"]), None);
+        assert_eq!(
+            step(&mut missing, 1, &pods(&["new", "old-1", "old-2"]), &["new"]),
+            Some(false),
+            "a change of flags"
+        );
+        assert_eq!(step(&mut missing, 6, &pods(&["new", "old-1"]), &["new"]), Some(false));
+        assert_eq!(step(&mut missing, 7, &pods(&["new", "old-1"]), &["new"]), Some(true), "for too long");
+        assert_eq!(step(&mut missing, 8, &pods(&["new"]), &["new"]), None);
+        // An ordinary rollout: each new Pod has a lease before it is ready, and an old one for as long as it answers.
+        assert_eq!(step(&mut missing, 9, &pods(&["a", "b"]), &["a", "b", "c"]), None);
+        assert_eq!(step(&mut missing, 10, &pods(&["a", "b", "c"]), &["a", "b", "c"]), None);
+        assert_eq!(step(&mut missing, 11, &pods(&["a", "b", "c"]), &["b", "c"]), Some(false), "its lease went first");
+        assert_eq!(step(&mut missing, 13, &pods(&["b", "c"]), &["b", "c"]), None);
+        assert_eq!(step(&mut missing, 14, &pods(&["b", "dead"]), &["b", "dead"]), None, "a machine that is lost");
+    }
+
+    #[test]
+    fn endpoints_without_pod_need_as_many_other_replicas() {
+        let nameless = |count| Receivers::Endpoints { service: "g/g".to_owned(), pods: vec![None; count] };
+        let mut missing = MissingReceivers::default();
+        assert_eq!(step(&mut missing, 0, &nameless(2), &["a", "b"]), None);
+        assert_eq!(step(&mut missing, 1, &nameless(3), &["a", "b"]), Some(false));
+        assert_eq!(step(&mut missing, 41, &nameless(3), &["a", "b", "dead"]), Some(true));
+    }
+
+    #[test]
+    fn apiservers_need_as_many_live_replicas() {
+        let (mut missing, three) = (MissingReceivers::default(), Receivers::Apiservers(3));
+        assert_eq!(step(&mut missing, 0, &three, &["a"]), Some(false), "the others have no --adopt yet");
+        assert_eq!(step(&mut missing, 1, &three, &["a", "b", "c"]), None);
+        // A restart: its lease is gone for as long as it takes.
+        assert_eq!(step(&mut missing, 2, &three, &["a", "b"]), Some(false));
+        assert_eq!(step(&mut missing, 41, &three, &["a", "b"]), Some(false));
+        assert_eq!(step(&mut missing, 41, &three, &["a", "b", "c"]), None);
+        assert_eq!(step(&mut missing, 50, &three, &["a", "b", "b", "dead"]), Some(false), "one name is one replica");
+        assert_eq!(step(&mut missing, 90, &three, &["a", "b", "dead"]), Some(true));
+        assert_eq!(step(&mut missing, 91, &Receivers::Apiservers(0), &[]), None, "nothing is known");
+        assert_eq!(step(&mut missing, 92, &Receivers::Unreadable("a right".to_owned()), &["a"]), Some(false));
+    }
+
+    #[test]
+    fn apiserver_without_renewal_of_its_identity_lease_is_dead() {
+        let mut identities = ApiserverIdentities::default();
+        let mut alive = |second, leases: &[(&str, &str)]| {
+            let leases = leases.iter().map(|(name, at)| ((*name).to_owned(), (*at).to_owned())).collect();
+            identities.alive(Duration::from_secs(second), leases)
+        };
+        assert_eq!(alive(0, &[("a", "1"), ("b", "1")]), 2);
+        assert_eq!(alive(29, &[("a", "2"), ("b", "1")]), 2);
+        assert_eq!(alive(30, &[("a", "2"), ("b", "1")]), 1);
+        assert_eq!(alive(31, &[("a", "2"), ("b", "2")]), 2, "it is back");
+        assert_eq!(alive(32, &[]), 0);
+    }
+}

@@ -1,0 +1,346 @@
+//! One webhook of the cluster: its name, its entry without our condition, and whether Gatepost can call it.
+
+use std::{fmt, time::Duration};
+
+use gatepost_api::{HookType, ServedCondition, exempt::exempt_resources, registration::SERVED};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::{MANAGER, Reason};
+
+/// Name of the match condition that keeps the apiserver from calling a webhook.
+pub const CONDITION: &str = SERVED.0;
+/// Its usual expression. It differs where the apiserver must go on calling the webhook for some requests: where its
+/// rules match resources for which Gatepost calls no hooks, or where Gatepost's registration excludes namespaces.
+pub const EXPRESSION: &str = SERVED.1;
+/// Number of match conditions that an apiserver accepts in one webhook.
+pub const MAX_CONDITIONS: usize = 64;
+
+/// Annotation of a configuration that was written only to change its resourceVersion.
+pub const FENCE: &str = "gatepost.dev/fence";
+/// Annotation of a configuration with the [ids](WebhookKey::id) of webhooks that a starting replica gave back. The leader
+/// does not count these as dropped by their owner, and removes the annotation.
+pub const GIVEN_BACK: &str = "gatepost.dev/given-back";
+
+/// Name of one webhook: unique in its configuration, as configurations are in their kind.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WebhookKey {
+    /// Kind of its configuration.
+    pub hook_type: HookType,
+    /// Name of its configuration.
+    pub configuration: String,
+    /// Name of the webhook.
+    pub webhook: String,
+}
+
+impl WebhookKey {
+    /// Short digest of the name, for lists that have to be small.
+    pub fn id(&self) -> String {
+        short_digest(&self.to_string())
+    }
+
+    /// Plural of the API resource of configurations of that type.
+    pub const fn resource(hook_type: HookType) -> &'static str {
+        match hook_type {
+            HookType::Validating => "validatingwebhookconfigurations",
+            HookType::Mutating => "mutatingwebhookconfigurations",
+        }
+    }
+
+    /// Kind of configurations of that type.
+    pub const fn kind(hook_type: HookType) -> &'static str {
+        match hook_type {
+            HookType::Validating => "ValidatingWebhookConfiguration",
+            HookType::Mutating => "MutatingWebhookConfiguration",
+        }
+    }
+
+    /// API path of the configuration.
+    pub fn path(&self) -> String {
+        configuration_path(self.hook_type, &self.configuration)
+    }
+
+    /// Short name of a type, as `validating`.
+    pub const fn word(hook_type: HookType) -> &'static str {
+        match hook_type {
+            HookType::Validating => "validating",
+            HookType::Mutating => "mutating",
+        }
+    }
+}
+
+impl fmt::Display for WebhookKey {
+    /// `validating/CONFIGURATION/WEBHOOK`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", Self::word(self.hook_type), self.configuration, self.webhook)
+    }
+}
+
+/// API path of the webhook configuration of that name.
+pub fn configuration_path(hook_type: HookType, name: &str) -> String {
+    format!("/apis/admissionregistration.k8s.io/v1/{}/{name}", WebhookKey::resource(hook_type))
+}
+
+/// The first 8 bytes of a SHA-256, in hex.
+pub(super) fn short_digest(text: &str) -> String {
+    Sha256::digest(text).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// One webhook as it was read from the cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WebhookStanding {
+    /// Name of the webhook.
+    pub key: WebhookKey,
+    /// [Id](WebhookKey::id) of that name.
+    pub id: String,
+    /// uid of its configuration.
+    pub uid: String,
+    /// resourceVersion of its configuration.
+    pub version: String,
+    /// Labels of its configuration.
+    pub labels: Vec<(String, String)>,
+    /// It carries our condition: the apiserver does not call it.
+    pub carries: bool,
+    /// Our condition as it was read.
+    pub carried: Option<ServedCondition>,
+    /// Our condition as it should be.
+    pub condition: ServedCondition,
+    /// It carries our condition with another expression, for example because its rules have changed.
+    pub outdated: bool,
+    /// Only our field manager owns the condition, according to `managedFields`.
+    pub by_us: bool,
+    /// Its configuration has the annotation [`FENCE`] or [`GIVEN_BACK`], which the leader removes.
+    pub marked: bool,
+    /// [`GIVEN_BACK`] names it: a starting replica has given it back.
+    pub given_back: bool,
+    /// It has a match condition of our name with an expression that is not ours.
+    pub foreign: bool,
+    /// Number of its other match conditions.
+    pub conditions: usize,
+    /// Its entry without our condition.
+    pub entry: Value,
+}
+
+/// The webhooks of one configuration.
+pub fn standings(hook_type: HookType, object: &Value) -> Vec<WebhookStanding> {
+    let metadata = &object["metadata"];
+    let text = |key: &str| metadata[key].as_str().unwrap_or_default().to_owned();
+    let labels = metadata["labels"].as_object().into_iter().flatten();
+    let labels: Vec<_> = labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect();
+    let annotation = |key: &str| &metadata["annotations"][key];
+    let marked = !annotation(FENCE).is_null() || !annotation(GIVEN_BACK).is_null();
+    let given_back = annotation(GIVEN_BACK).as_str().unwrap_or_default();
+    let entries = object["webhooks"].as_array().into_iter().flatten();
+    let standing = |entry: &Value| {
+        let webhook = entry["name"].as_str()?.to_owned();
+        let (entry, carried) = without_our_condition(entry.clone());
+        // Its namespaces stay until our registration is known to exclude others.
+        let condition = carried.clone().unwrap_or_default().of_exempt(matches_exempt_resources(&entry));
+        let key = WebhookKey { hook_type, configuration: text("name"), webhook };
+        let id = key.id();
+        let conditions = entry["matchConditions"].as_array().map_or(&[][..], Vec::as_slice);
+        Some(WebhookStanding {
+            uid: text("uid"),
+            version: text("resourceVersion"),
+            labels: labels.clone(),
+            carries: carried.is_some(),
+            outdated: carried.as_ref().is_some_and(|carried| *carried != condition),
+            by_us: carried.is_some() && owned_by_us(metadata, &key.webhook),
+            marked,
+            given_back: given_back.split_whitespace().any(|one| one == id),
+            foreign: conditions.iter().any(|condition| condition["name"] == CONDITION),
+            conditions: conditions.len(),
+            key,
+            id,
+            carried,
+            condition,
+            entry,
+        })
+    };
+    entries.filter_map(standing).collect()
+}
+
+impl WebhookStanding {
+    /// Leaves requests in exactly these namespaces to the apiserver, because our registration does not send them.
+    pub fn leave(&mut self, namespaces: &[String]) {
+        let names = namespaces.iter().map(String::as_str);
+        self.condition = std::mem::take(&mut self.condition).in_namespaces(names);
+        self.outdated = self.carried.as_ref().is_some_and(|carried| *carried != self.condition);
+    }
+}
+
+/// The entry without our condition, and whether it carried it. A condition of our name with another expression belongs to
+/// the owner and stays: the apiserver calls the webhook for requests that pass it.
+pub fn stripped(entry: Value) -> (Value, bool) {
+    let (entry, carried) = without_our_condition(entry);
+    (entry, carried.is_some())
+}
+
+/// This match condition, if it is ours.
+pub(super) fn our_condition(condition: &Value) -> Option<ServedCondition> {
+    ServedCondition::of(condition["name"].as_str()?, condition["expression"].as_str()?)
+}
+
+/// Do the rules of this entry match resources for which Gatepost calls no hooks? The apiserver goes on calling the
+/// webhook for these.
+fn matches_exempt_resources(entry: &Value) -> bool {
+    let has = |list: &Value, fits: &dyn Fn(&str) -> bool| {
+        list.as_array().into_iter().flatten().filter_map(Value::as_str).any(fits)
+    };
+    let matches = |rule: &Value| {
+        exempt_resources().any(|(group, resource, _)| {
+            // Subresources count too: an exception for them does no harm.
+            let is = |written: &str| matches!(written.split('/').next(), Some(main) if main == "*" || main == resource);
+            has(&rule["apiGroups"], &|written| written == "*" || written == group) && has(&rule["resources"], &is)
+        })
+    };
+    entry["rules"].as_array().into_iter().flatten().any(matches)
+}
+
+fn without_our_condition(mut entry: Value) -> (Value, Option<ServedCondition>) {
+    let Some(conditions) = entry.get_mut("matchConditions").and_then(Value::as_array_mut) else {
+        return (entry, None);
+    };
+    let carried = conditions.iter().find_map(our_condition);
+    conditions.retain(|condition| our_condition(condition).is_none());
+    if carried.is_some()
+        && conditions.is_empty()
+        && let Some(entry) = entry.as_object_mut()
+    {
+        entry.remove("matchConditions");
+    }
+    (entry, carried)
+}
+
+/// Is our field manager the only owner of the condition of that webhook?
+fn owned_by_us(metadata: &Value, webhook: &str) -> bool {
+    let key = |name: &str| format!("k:{}", serde_json::json!({ "name": name }));
+    let (at_webhook, at_condition) = (key(webhook), key(CONDITION));
+    let owns = |entry: &&Value| {
+        let conditions = &entry["fieldsV1"]["f:webhooks"][&at_webhook]["f:matchConditions"];
+        conditions.get(&at_condition).is_some()
+    };
+    let mut owners = metadata["managedFields"].as_array().into_iter().flatten().filter(owns);
+    owners.next().is_some_and(|entry| entry["manager"] == MANAGER && entry["operation"] == "Apply")
+        && owners.next().is_none()
+}
+
+/// A webhook that was read, and whether it can be served whole.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SeenWebhook {
+    /// As it was read.
+    pub standing: WebhookStanding,
+    /// Reason why its newest state cannot be served.
+    pub unservable: Option<Reason>,
+    /// Reason to leave it to the apiserver although it can be served.
+    pub objection: Option<Reason>,
+    /// Our registration does not send every request that it matches; if it carries the condition, nobody calls it for the
+    /// others.
+    pub unsent: bool,
+    /// It is to be served, or the reason why not.
+    pub wanted: Result<(), Reason>,
+    /// Its conditions ask the authorizer of the cluster.
+    pub asks_authorizer: bool,
+    /// Our finalizer holds every registration of ours that sends its requests.
+    pub guarded: bool,
+    /// Maximum time from an apiserver's evaluation of its conditions to our review of the same request.
+    pub in_flight: Duration,
+}
+
+impl SeenWebhook {
+    /// Reason to leave it to the apiserver, whatever the replicas do.
+    pub fn against(&self) -> Option<&Reason> {
+        // A foreign condition may keep everybody from calling it, whether it is wanted or not.
+        let foreign = self.unservable.as_ref().filter(|reason| **reason == Reason::ForeignCondition);
+        let own = || self.unservable.as_ref().or(self.objection.as_ref());
+        foreign.or_else(|| self.wanted.as_ref().err()).or_else(own)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use gatepost_api::registration::SERVED_BUT_EXEMPT;
+
+    fn one(conditions: Value, managed: Value) -> WebhookStanding {
+        let object = json!({
+            "metadata": {"name": "c", "uid": "u", "resourceVersion": "7", "labels": {"a": "b"}, "managedFields": managed},
+            "webhooks": [{"name": "w.x.y", "matchConditions": conditions}],
+        });
+        standings(HookType::Validating, &object).remove(0)
+    }
+
+    #[test]
+    fn webhook_carries_our_condition_by_name_and_expression() {
+        let ours = json!({"name": CONDITION, "expression": EXPRESSION});
+        let own = json!({"name": "a.b/c", "expression": "true"});
+        let both = one(json!([own, ours]), json!([]));
+        assert_eq!((both.carries, both.by_us, both.conditions), (true, false, 1));
+        assert_eq!(both.entry, json!({"name": "w.x.y", "matchConditions": [own]}));
+        assert_eq!((both.key.to_string(), &*both.uid, &*both.version), ("validating/c/w.x.y".into(), "u", "7"));
+        let alone = one(json!([ours]), json!([]));
+        assert_eq!((alone.carries, alone.entry), (true, json!({"name": "w.x.y"})));
+        let odd = one(json!([{"name": CONDITION, "expression": "true"}]), json!([]));
+        assert_eq!((odd.carries, odd.foreign, odd.conditions), (false, true, 1), "somebody's own, of our name");
+        assert!(!both.foreign && !alone.foreign);
+        assert!(!one(Value::Null, json!([])).carries);
+        assert!(standings(HookType::Mutating, &json!({"webhooks": [{}, 1]})).is_empty());
+    }
+
+    #[test]
+    fn condition_excludes_exempt_resources_that_the_rules_match() {
+        let standing = |expression: &str, group: &str, resource: &str| {
+            let conditions = json!([{"name": CONDITION, "expression": expression}]);
+            let rule = json!({"apiGroups": ["apps", group], "resources": [resource]});
+            let object = json!({"metadata": {"name": "c"},
+                "webhooks": [{"name": "w.x.y", "rules": [rule], "matchConditions": conditions}]});
+            standings(HookType::Validating, &object).remove(0)
+        };
+        for (group, resource, exempt) in [
+            ("*", "*", true),
+            ("gatepost.dev", "*/*", true),
+            ("*", "tokenreviews", true),
+            ("authentication.k8s.io", "tokenreviews/x", true),
+            ("", "*", false),
+            ("*", "pods", false),
+            ("gatepost.dev", "pods", false),
+        ] {
+            let (plain, but) = (standing(EXPRESSION, group, resource), standing(SERVED_BUT_EXEMPT, group, resource));
+            assert!(plain.carries && but.carries && plain.entry == but.entry);
+            assert_eq!((plain.outdated, but.outdated), (exempt, !exempt), "{group} {resource}");
+            assert_eq!(plain.condition.to_string() == SERVED_BUT_EXEMPT, exempt, "{group} {resource}");
+        }
+    }
+
+    #[test]
+    fn condition_excludes_namespaces_that_our_registration_excludes() {
+        let excluded = ["kube-system".to_owned(), "gatepost".to_owned()];
+        let expression = |mut standing: WebhookStanding| {
+            standing.leave(&excluded);
+            (standing.condition.to_string(), standing.outdated)
+        };
+        let with = |expression: &str| one(json!([{"name": CONDITION, "expression": expression}]), json!([]));
+        let (written, outdated) = expression(with(EXPRESSION));
+        assert!(outdated && written.ends_with(" in ['gatepost', 'kube-system']"), "{written}");
+        let mut there = with(&written);
+        assert!(there.carries && !there.outdated && there.conditions == 0, "until the registration is known");
+        assert_eq!(expression(there.clone()), (written, false));
+        there.leave(&excluded[..1]);
+        assert!(there.outdated, "it follows the registration");
+        there.leave(&[]);
+        assert_eq!((there.condition.to_string(), there.outdated), (EXPRESSION.to_owned(), true));
+    }
+
+    #[test]
+    fn condition_is_ours_if_only_our_field_manager_owns_it() {
+        let ours = json!([{"name": CONDITION, "expression": EXPRESSION}]);
+        let fields = json!({"f:webhooks": {"k:{\"name\":\"w.x.y\"}": {"f:matchConditions":
+            {"k:{\"name\":\"gatepost.dev/served\"}": {"f:name": {}}}}}});
+        let by = |manager: &str| json!({"manager": manager, "operation": "Apply", "fieldsV1": fields});
+        assert!(one(ours.clone(), json!([by(MANAGER)])).by_us);
+        assert!(!one(ours.clone(), json!([by("kubectl")])).by_us);
+        assert!(!one(ours, json!([by(MANAGER), by("owner")])).by_us, "it would stay if only we let go of it");
+    }
+}

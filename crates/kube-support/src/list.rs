@@ -1,0 +1,488 @@
+//! A list of objects, in pages, each read object by object while it arrives.
+//!
+//! No more than one item is held, however long the list is. Nothing is recursive: an item may be nested as deep as it
+//! likes. A field that is not asked for is skipped, so an object that cannot be read costs only itself.
+
+use http::{HeaderMap, header::DATE};
+use http_body_util::BodyExt;
+use kube::client::Body;
+use serde::{
+    Deserialize,
+    de::{DeserializeOwned, IgnoredAny},
+};
+use serde_json::{Value, value::RawValue};
+use tokio::time::timeout;
+
+use crate::{
+    KubeClient, KubeError,
+    client::{PATIENCE, WHOLE, labels, percent_encoded},
+    object::seconds,
+};
+
+/// Objects asked for at a time, of lists that are held whole.
+const PAGE: usize = 500;
+
+/// The same where so many are too large.
+const SMALL_PAGE: usize = 50;
+
+/// The longest page of such a list; far more than any page of configuration.
+const MAX_PAGE: usize = 64 << 20;
+
+/// Everything of one kind, as it stood at one revision.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct List {
+    /// The revision of the store that all of it is from.
+    pub revision: String,
+    /// The objects, `apiVersion` and `kind` filled in, which the items of a list leave out.
+    pub items: Vec<Value>,
+}
+
+/// One page of a list, about to be read.
+#[derive(Debug)]
+pub(super) struct Page {
+    server: String,
+    path: String,
+    body: Body,
+    text: ListText,
+    /// Bytes that may still come.
+    left: usize,
+    /// Time by the apiserver's clock, in seconds since 1970, where it says so.
+    pub(super) now: Option<i64>,
+}
+
+/// Facts about a page that are known once it has been read.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Around {
+    api_version: String,
+    kind: String,
+    metadata: Option<PageMetadata>,
+    items: Option<Vec<IgnoredAny>>,
+}
+
+/// Metadata of a page.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct PageMetadata {
+    #[serde(skip)]
+    api_version: String,
+    /// Kind of its objects.
+    #[serde(skip)]
+    kind: String,
+    /// The revision of the store that it is from.
+    #[serde(rename = "resourceVersion")]
+    pub(super) revision: String,
+    /// Token of the next page; "" after the last.
+    #[serde(rename = "continue")]
+    pub(super) next: String,
+}
+
+impl Page {
+    fn new(client: &KubeClient, path: &str, (headers, body): (&HeaderMap, Body), most: usize) -> Self {
+        let (server, path) = (client.server().to_owned(), path.split('?').next().unwrap_or(path).to_owned());
+        let now = headers.get(DATE).and_then(|date| seconds(date.to_str().ok()?));
+        Self { server, path, body, text: ListText::default(), left: most, now }
+    }
+
+    /// Texts of the objects that come next; `None` after the last.
+    pub(super) async fn next(&mut self) -> Result<Option<Vec<Result<Vec<u8>, Oversized>>>, KubeError> {
+        let Some(frame) = timeout(PATIENCE, self.body.frame()).await.map_err(|_| self.late())? else {
+            return Ok(None);
+        };
+        let mut items = Vec::new();
+        let frame = frame.map_err(|error| self.broken(&error.to_string()))?;
+        if let Ok(data) = frame.into_data() {
+            self.left = self.left.checked_sub(data.len()).ok_or_else(|| self.too_large(MAX_PAGE))?;
+            self.text.push(&data, &mut items).map_err(|Oversized| self.nonsense("it is no list".to_owned()))?;
+        }
+        Ok(Some(items))
+    }
+
+    /// The rest of it, once all objects were taken.
+    pub(super) fn end(self) -> Result<PageMetadata, KubeError> {
+        let Self { server, path, text, .. } = self;
+        let nonsense = |cause| KubeError::Nonsense { server, path, cause };
+        let around = text.into_around();
+        let around: Around = match serde_json::from_slice(&around) {
+            Ok(around) => around,
+            Err(error) if error.is_data() => return Err(nonsense("it is no list of items".to_owned())),
+            Err(error) => return Err(nonsense(fault(&error))),
+        };
+        let Around { api_version, kind, metadata, items: _ } = around;
+        let Some(kind) = kind.strip_suffix("List").map(str::to_owned) else {
+            return Err(nonsense("it is no list".to_owned()));
+        };
+        let Some(metadata) = metadata else { return Err(nonsense("it has no metadata".to_owned())) };
+        Ok(PageMetadata { api_version, kind, ..metadata })
+    }
+
+    fn late(&self) -> KubeError {
+        KubeError::Late { server: self.server.clone(), patience: PATIENCE }
+    }
+
+    fn broken(&self, cause: &str) -> KubeError {
+        KubeError::broken(&self.server, &self.path, cause)
+    }
+
+    fn too_large(&self, most: usize) -> KubeError {
+        KubeError::TooLarge { server: self.server.clone(), path: self.path.clone(), most }
+    }
+
+    fn nonsense(&self, cause: String) -> KubeError {
+        KubeError::Nonsense { server: self.server.clone(), path: self.path.clone(), cause }
+    }
+
+    /// All of it: its objects, added to these.
+    async fn whole(mut self, objects: &mut Vec<Value>) -> Result<PageMetadata, KubeError> {
+        let first = objects.len();
+        while let Some(items) = self.next().await? {
+            for item in items {
+                let item = item.map_err(|Oversized| self.too_large(MAX_OBJECT))?;
+                let object = read::<Value>(item).await.1.map_err(|why| self.nonsense(format!("an item is {why}")))?;
+                if !object.is_object() {
+                    return Err(self.nonsense("an item is not a JSON object".to_owned()));
+                }
+                objects.push(object);
+            }
+        }
+        let page = self.end()?;
+        for object in objects.iter_mut().skip(first).filter_map(Value::as_object_mut) {
+            object.insert("apiVersion".to_owned(), page.api_version.clone().into());
+            object.insert("kind".to_owned(), page.kind.clone().into());
+        }
+        Ok(page)
+    }
+}
+
+impl KubeClient {
+    /// Everything below `path`, at one revision, read from the store itself: no resourceVersion is sent, so that no
+    /// cache may answer with the past.
+    ///
+    /// # Errors
+    /// [`KubeError`] of a request.
+    pub async fn list(&self, path: &str) -> Result<List, KubeError> {
+        self.list_labelled(path, "").await
+    }
+
+    /// The same of objects that this label selector selects.
+    ///
+    /// # Errors
+    /// As [`KubeClient::list`].
+    pub async fn list_labelled(&self, path: &str, selector: &str) -> Result<List, KubeError> {
+        let selector = labels(selector);
+        match self.pages(path, PAGE, &selector, "").await {
+            // The token outlived the revision (compaction). One answer without pages cannot.
+            Err(KubeError::Refused { code: 410, .. }) => self.pages(path, 0, &selector, "").await,
+            Err(KubeError::TooLarge { .. }) => self.pages(path, SMALL_PAGE, &selector, "").await,
+            other => other,
+        }
+    }
+
+    /// Everything below `path` as it stood at this revision, which [`KubeClient::list`] has returned for another kind.
+    ///
+    /// # Errors
+    /// [`KubeError`]; it is [`KubeError::Refused`] with code 410 where the revision has expired.
+    pub async fn list_at(&self, path: &str, revision: &str) -> Result<List, KubeError> {
+        let exactly = format!("&resourceVersion={}&resourceVersionMatch=Exact", percent_encoded(revision));
+        let list = self.pages(path, PAGE, "", &exactly).await?;
+        match list.revision == revision {
+            true => Ok(list),
+            false => Err(self.nonsense(path, "it is of another revision than was requested".to_owned())),
+        }
+    }
+
+    /// Only the question for the first page may say which revision is meant; the others' tokens hold it.
+    async fn pages(&self, path: &str, limit: usize, selector: &str, revision: &str) -> Result<List, KubeError> {
+        let mut list = List::default();
+        let mut at = format!("{path}?limit={limit}{selector}{revision}");
+        loop {
+            let reading = async { self.page(&at, WHOLE, MAX_PAGE).await?.whole(&mut list.items).await };
+            let page = timeout(PATIENCE, reading).await.map_err(|_| self.late())??;
+            if list.revision.is_empty() {
+                list.revision = page.revision;
+            } else if list.revision != page.revision {
+                return Err(self.nonsense(path, "its pages are of different revisions".to_owned()));
+            }
+            if page.next.is_empty() {
+                return Ok(list);
+            }
+            at = format!("{path}?limit={limit}{selector}&continue={}", percent_encoded(&page.next));
+        }
+    }
+
+    /// The page at `at`, in the form that `accept` asks for, of at most that many bytes.
+    pub(super) async fn page(&self, at: &str, accept: &str, most: usize) -> Result<Page, KubeError> {
+        let answer = timeout(PATIENCE, self.send_for(at, accept, None)).await.map_err(|_| self.late())??;
+        if !answer.status().is_success() {
+            return Err(timeout(PATIENCE, self.refused(at, answer)).await.map_err(|_| self.late())?);
+        }
+        let (head, body) = answer.into_parts();
+        Ok(Page::new(self, at, (&head.headers, body), most))
+    }
+}
+
+/// Largest item that is kept. An apiserver stores no object of that size.
+pub(super) const MAX_OBJECT: usize = 8 << 20;
+
+/// Longest text around the items.
+const MAX_AROUND: usize = 256 << 10;
+
+/// An item that is larger than [`MAX_OBJECT`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Oversized;
+
+/// A list that is being taken apart.
+#[derive(Debug, Default)]
+pub(super) struct ListText {
+    /// The list without its items: `{"kind": "ThingList", "items": [], "metadata": {}}`.
+    around: Vec<u8>,
+    /// The item that has begun.
+    item: Vec<u8>,
+    is_oversized: bool,
+    /// Objects and arrays that are open.
+    depth: usize,
+    in_items: bool,
+    in_string: bool,
+    after_backslash: bool,
+}
+
+impl ListText {
+    /// Takes the next part of the text, and gives the items that it completes.
+    ///
+    /// # Errors
+    /// The text around the items is longer than that of any list.
+    pub(super) fn push(&mut self, part: &[u8], items: &mut Vec<Result<Vec<u8>, Oversized>>) -> Result<(), Oversized> {
+        let (mut kept, mut at) = (0, 0);
+        while let Some(byte) = part.get(at).copied() {
+            if self.after_backslash {
+                self.after_backslash = false;
+            } else if self.in_string {
+                match part[at..].iter().position(|byte| matches!(byte, b'"' | b'\\')) {
+                    None => at = part.len() - 1,
+                    Some(plain) => {
+                        at += plain;
+                        self.after_backslash = part[at] == b'\\';
+                        self.in_string = self.after_backslash;
+                    }
+                }
+            } else {
+                match byte {
+                    b'"' => self.in_string = true,
+                    b'[' if self.depth == 1 => {
+                        self.keep(&part[kept..at])?;
+                        kept = at;
+                        if self.is_at_items() {
+                            self.keep(b"[")?;
+                            (kept, self.in_items) = (at + 1, true);
+                        }
+                        self.depth += 1;
+                    }
+                    b'{' | b'[' => self.depth += 1,
+                    b',' if self.in_items && self.depth == 2 => {
+                        self.keep(&part[kept..at])?;
+                        kept = at + 1;
+                        self.end_item(items);
+                    }
+                    b'}' | b']' => {
+                        if self.in_items && self.depth == 2 {
+                            self.keep(&part[kept..at])?;
+                            kept = at;
+                            self.end_item(items);
+                            self.in_items = false;
+                        }
+                        self.depth = self.depth.saturating_sub(1);
+                    }
+                    _ => {}
+                }
+            }
+            at += 1;
+        }
+        self.keep(&part[kept..])
+    }
+
+    /// The list without its items, once its text has ended.
+    pub(super) fn into_around(self) -> Vec<u8> {
+        self.around
+    }
+
+    fn keep(&mut self, part: &[u8]) -> Result<(), Oversized> {
+        if !self.in_items {
+            self.around.extend_from_slice(part);
+            return if self.around.len() > MAX_AROUND { Err(Oversized) } else { Ok(()) };
+        }
+        if self.item.len() + part.len() > MAX_OBJECT {
+            (self.item, self.is_oversized) = (Vec::new(), true);
+        }
+        if !self.is_oversized {
+            self.item.extend_from_slice(part);
+        }
+        Ok(())
+    }
+
+    fn end_item(&mut self, items: &mut Vec<Result<Vec<u8>, Oversized>>) {
+        let item = std::mem::take(&mut self.item);
+        if std::mem::take(&mut self.is_oversized) {
+            items.push(Err(Oversized));
+        } else if !item.trim_ascii().is_empty() {
+            items.push(Ok(item));
+        }
+    }
+
+    /// Does the array that begins belong to the key `items`?
+    fn is_at_items(&self) -> bool {
+        let key = self.around.trim_ascii_end().strip_suffix(b":").map(<[u8]>::trim_ascii_end);
+        key.is_some_and(|key| key.ends_with(b"\"items\""))
+    }
+}
+
+/// Objects larger than this are read on a thread of their own: whoever asks may have callers to accept, too.
+pub(super) const BIG: usize = 256 << 10;
+
+/// Names of an object, as far as they can be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObjectIdentity {
+    /// Namespace; "" where it is in none.
+    pub namespace: Box<str>,
+    /// Name.
+    pub name: Box<str>,
+    /// uid.
+    pub uid: Box<str>,
+    /// Resource version.
+    pub resource_version: Box<str>,
+}
+
+#[derive(Deserialize)]
+struct Identified<'a> {
+    #[serde(borrow)]
+    metadata: IdentityTexts<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct IdentityTexts<'a> {
+    #[serde(borrow)]
+    namespace: Option<&'a RawValue>,
+    #[serde(borrow)]
+    name: Option<&'a RawValue>,
+    #[serde(borrow)]
+    uid: Option<&'a RawValue>,
+    #[serde(borrow)]
+    resource_version: Option<&'a RawValue>,
+}
+
+impl ObjectIdentity {
+    /// Of the object in a JSON text; of a field that is no string, "". `None` where it has no name.
+    pub(super) fn of(text: &[u8]) -> Option<Self> {
+        let Identified { metadata } = serde_json::from_slice(text).ok()?;
+        let read = |raw: Option<&RawValue>| raw.and_then(|raw| serde_json::from_str::<Box<str>>(raw.get()).ok());
+        let name = read(metadata.name).filter(|name| !name.is_empty())?;
+        let [namespace, uid, resource_version] =
+            [metadata.namespace, metadata.uid, metadata.resource_version].map(|raw| read(raw).unwrap_or_default());
+        Some(Self { namespace, name, uid, resource_version })
+    }
+}
+
+/// The object in a JSON text, or why it cannot be read.
+///
+/// # Errors
+/// The place of the fault, and nothing of the text.
+pub(super) async fn read<T: DeserializeOwned + Send + 'static>(text: Vec<u8>) -> (Vec<u8>, Result<T, String>) {
+    let reading = |text: Vec<u8>| {
+        let read = match text.len() > MAX_OBJECT {
+            true => Err(format!("it is larger than {MAX_OBJECT} bytes")),
+            false => serde_json::from_slice(&text).map_err(|error| fault(&error)),
+        };
+        (text, read)
+    };
+    if text.len() <= BIG {
+        return reading(text);
+    }
+    let read = tokio::task::spawn_blocking(move || reading(text)).await;
+    read.unwrap_or_else(|panic| (Vec::new(), Err(panic.to_string())))
+}
+
+/// Fault of a JSON text, without anything of the text.
+pub(super) fn fault(error: &serde_json::Error) -> String {
+    format!("no JSON of its kind (line {}, column {})", error.line(), error.column())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The end of a page of this text.
+    async fn end(text: &str) -> Result<PageMetadata, String> {
+        let body = Body::from(text.as_bytes().to_vec());
+        let (server, path) = ("s".to_owned(), "/p".to_owned());
+        let mut page = Page { server, path, body, text: ListText::default(), left: MAX_PAGE, now: None };
+        while page.next().await.map_err(|error| error.to_string())?.is_some() {}
+        page.end().map_err(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    async fn a_page_says_its_revision_and_the_next_token_before_or_behind_its_items() {
+        for text in [
+            r#"{"kind":"ThingList","metadata":{"resourceVersion":"7","continue":"t"},"items":[{"a":1}]}"#,
+            r#"{"items":[{"a":1}],"kind":"ThingList","metadata":{"resourceVersion":"7","continue":"t"}}"#,
+        ] {
+            let page = end(text).await.unwrap();
+            assert_eq!((&*page.kind, &*page.revision, &*page.next), ("Thing", "7", "t"), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_no_list_is_refused() {
+        for wrong in [
+            "[]",
+            r#"{"kind":"Thing","metadata":{}}"#,
+            r#"{"kind":"ThingList"}"#,
+            r#"{"kind":"ThingList","metadata":{},"items":{}}"#,
+            r#"{"kind":"ThingList","metadata":{},"items":["#,
+            "<html>",
+        ] {
+            assert!(end(wrong).await.is_err(), "{wrong}");
+        }
+        let long = format!("{{\"kind\":\"{}", "x".repeat(1 << 20));
+        assert!(end(&long).await.unwrap_err().contains("it is no list"));
+    }
+
+    /// Items and surroundings of a text that comes in parts of that size.
+    fn taken(text: &[u8], size: usize) -> (Vec<Result<String, Oversized>>, String) {
+        let (mut list, mut items) = (ListText::default(), Vec::new());
+        text.chunks(size).for_each(|part| list.push(part, &mut items).unwrap());
+        let items = items.into_iter().map(|item| item.map(|item| String::from_utf8(item).unwrap())).collect();
+        (items, String::from_utf8(list.into_around()).unwrap())
+    }
+
+    #[test]
+    fn items_come_one_by_one_wherever_the_text_is_cut() {
+        let text = br#"{"kind":"L","items" : [{"a":"],}\"\\","items":[1,[2]]}, {} ,3],"metadata":{"items":[7]}}"#;
+        for size in 1..=text.len() {
+            let (items, around) = taken(text, size);
+            let items: Vec<_> = items.iter().map(|item| item.as_deref().unwrap().trim()).collect();
+            assert_eq!(items, [r#"{"a":"],}\"\\","items":[1,[2]]}"#, "{}", "3"], "{size}");
+            assert_eq!(around, r#"{"kind":"L","items" : [],"metadata":{"items":[7]}}"#, "{size}");
+        }
+        for text in [&br#"{"items":[]}"#[..], br#"{"items":null}"#, b"[{}]", b"<html>", b"", b"]]}", b"\"\\"] {
+            let (items, around) = taken(text, 3);
+            assert_eq!((items.len(), around.as_bytes()), (0, text));
+        }
+    }
+
+    #[test]
+    fn an_oversized_item_costs_only_itself() {
+        let large = "x".repeat(MAX_OBJECT);
+        let (items, around) = taken(format!(r#"{{"items":[1,"{large}",2]}}"#).as_bytes(), 1 << 16);
+        assert_eq!(items, [Ok("1".to_owned()), Err(Oversized), Ok("2".to_owned())]);
+        assert_eq!(around, r#"{"items":[]}"#);
+        let mut endless = ListText::default();
+        assert_eq!(endless.push(&vec![b'1'; MAX_AROUND + 1], &mut Vec::new()), Err(Oversized));
+    }
+
+    #[test]
+    fn depth_does_not_matter() {
+        let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+        let (items, _) = taken(format!(r#"{{"items":[{{"a":{deep}}},{{}}]}}"#).as_bytes(), 1 << 12);
+        assert_eq!(items.len(), 2);
+    }
+}

@@ -1,0 +1,197 @@
+//! One object: reads and watches of it in whatever form, times in its metadata, and our own entries in registrations.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use gatepost_api::registration::is_our_webhook;
+use gatepost_wire::object_head::{ObjectHead, Wanted};
+use http::{HeaderValue, Method, StatusCode, header::CONTENT_TYPE};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::{
+    KubeClient, KubeError, Watch,
+    client::{PATIENCE, percent_encoded},
+};
+
+pub use gatepost_api::registration::{MANAGED_BY, our_webhooks};
+
+/// Form in which an apiserver leaves out all but metadata.
+pub(super) const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+
+/// An apiserver's answer, unread.
+#[derive(Clone, Debug)]
+pub struct RawAnswer {
+    /// Status.
+    pub status: StatusCode,
+    /// Type of its content.
+    pub content_type: Option<HeaderValue>,
+    /// Content.
+    pub body: Bytes,
+}
+
+impl KubeClient {
+    /// The answer to a GET of the object of that name among those at `path`, in the form that `accept` asks for, whatever
+    /// its status.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn read_as(&self, path: &str, name: &str, accept: &str) -> Result<RawAnswer, KubeError> {
+        let at = format!("{path}/{}", percent_encoded(name));
+        let reading = async {
+            let answer = self.send_for(&at, accept, None).await?;
+            let (status, content_type) = (answer.status(), answer.headers().get(CONTENT_TYPE).cloned());
+            Ok(RawAnswer { status, content_type, body: self.whole(&at, answer).await? })
+        };
+        tokio::time::timeout(PATIENCE, reading).await.map_err(|_| self.late())?
+    }
+
+    /// Head of the object of that name among those at `path`; `None` if there is none.
+    ///
+    /// # Errors
+    /// As [`KubeClient::get`].
+    pub async fn find_head(&self, path: &str, name: &str, wanted: Wanted<'_>) -> Result<Option<ObjectHead>, KubeError> {
+        let at = format!("{path}/{}", percent_encoded(name));
+        let reading = async {
+            let answer = self.send_for(&at, METADATA, None).await?;
+            if answer.status() == StatusCode::NOT_FOUND {
+                return Ok(None);
+            }
+            if !answer.status().is_success() {
+                return Err(self.refused(&at, answer).await);
+            }
+            let text = self.whole(&at, answer).await?;
+            match ObjectHead::of_json(&text, wanted) {
+                Some(head) => Ok(Some(head)),
+                None => Err(self.nonsense(&at, "it is no object with a uid".to_owned())),
+            }
+        };
+        tokio::time::timeout(PATIENCE, reading).await.map_err(|_| self.late())?
+    }
+
+    /// Metadata of the object of that name among those at `path`, read only for what `T` has: what is nested deep elsewhere
+    /// does not matter. `None` if there is none.
+    ///
+    /// # Errors
+    /// As [`KubeClient::get`].
+    pub async fn find_metadata_as<T>(&self, path: &str, name: &str) -> Result<Option<T>, KubeError>
+    where
+        T: DeserializeOwned + Send + 'static,
+    {
+        let at = format!("{path}/{}", percent_encoded(name));
+        let reading = async {
+            let answer = self.send_for(&at, METADATA, None).await?;
+            match answer.status() {
+                StatusCode::NOT_FOUND => Ok(None),
+                _ => self.parsed(&at, answer).await.map(Some),
+            }
+        };
+        tokio::time::timeout(PATIENCE, reading).await.map_err(|_| self.late())?
+    }
+
+    /// Changes of the metadata of the object of that name among those at `path`, from `revision` on.
+    ///
+    /// # Errors
+    /// As [`KubeClient::watch`].
+    pub async fn watch_object(
+        &self,
+        path: &str,
+        name: &str,
+        revision: &str,
+        lasting: Duration,
+    ) -> Result<Watch, KubeError> {
+        let field = percent_encoded(&format!("metadata.name={name}"));
+        let (revision, seconds) = (percent_encoded(revision), lasting.as_secs().max(1));
+        let at = format!("{path}?watch=1&fieldSelector={field}&resourceVersion={revision}&timeoutSeconds={seconds}");
+        self.open_watch(&at, METADATA).await
+    }
+}
+
+const WHO: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+
+impl KubeClient {
+    /// Deletes the object at `path` while it has that uid, and what it owns after it; false where it is another one, or
+    /// gone.
+    ///
+    /// # Errors
+    /// As [`KubeClient::apply`].
+    pub async fn delete_uid(&self, path: &str, uid: &str) -> Result<bool, KubeError> {
+        let options = json!({
+            "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background", "preconditions": {"uid": uid},
+        });
+        match self.write(Method::DELETE, path, Some("application/json"), options.to_string().into_bytes()).await {
+            Ok(()) => Ok(true),
+            Err(KubeError::Unwritten { code: 404 | 409, .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Name of the user whom the apiserver takes us for.
+    ///
+    /// # Errors
+    /// As [`KubeClient::apply`].
+    pub async fn whoami(&self) -> Result<String, KubeError> {
+        let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+        let answer = self.create(WHO, &review).await?;
+        let name = answer.pointer("/status/userInfo/username").and_then(Value::as_str);
+        name.map(str::to_owned).ok_or_else(|| self.nonsense(WHO, "it names no user".to_owned()))
+    }
+}
+
+/// The time that an HTTP date says, in seconds since 1970.
+// source: RFC 9110, IMF-fixdate: `Sun, 06 Nov 1994 08:49:37 GMT`.
+pub(super) fn seconds(date: &str) -> Option<i64> {
+    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let mut parts = date.split_ascii_whitespace().skip(1);
+    let (day, month, year, time) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let month = MONTHS.iter().position(|known| *known == month)? + 1;
+    created(&format!("{year}-{month:02}-{day:0>2}T{time}Z"))
+}
+
+/// The time that a `creationTimestamp` says, in seconds since 1970.
+pub fn created(timestamp: &str) -> Option<i64> {
+    let time = humantime::parse_rfc3339(timestamp).ok()?;
+    i64::try_from(time.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs()).ok()
+}
+
+/// Is this webhook configuration a registration of Gatepost? A sidecar that called it would call itself.
+///
+/// By its label; or, as a package manager may have put its own there, by the names of all its webhooks.
+pub fn is_our_own(object: &Value) -> bool {
+    let labelled = object["metadata"]["labels"][MANAGED_BY.0] == MANAGED_BY.1;
+    let ours = |hook: &Value| hook["name"].as_str().is_some_and(is_our_webhook);
+    let webhooks = object["webhooks"].as_array();
+    labelled || webhooks.is_some_and(|hooks| !hooks.is_empty() && hooks.iter().all(ours))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn both_clocks_of_an_apiserver_are_read_alike() {
+        assert_eq!(seconds("Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777));
+        assert_eq!(created("1994-11-06T08:49:37Z"), Some(784_111_777));
+        for wrong in ["", "Sun, 06 Nov", "Sun, 06 Now 1994 08:49:37 GMT", "Sun, 41 Nov 1994 08:49:37 GMT"] {
+            assert_eq!(seconds(wrong), None, "{wrong}");
+        }
+        assert_eq!(created("yesterday"), None);
+    }
+
+    #[test]
+    fn a_registration_of_ours_is_known_by_its_label_or_its_webhooks() {
+        let object = |label: &str, hooks: &[&str]| {
+            let hooks: Vec<_> = hooks.iter().map(|name| json!({"name": name})).collect();
+            json!({"metadata": {"name": "x", "labels": {MANAGED_BY.0: label}}, "webhooks": hooks})
+        };
+        let (ours, second, other) = ("gatepost.validate.gatepost.dev", "g-2.validate.gatepost.dev", "a.example.com");
+        assert!(is_our_own(&object("gatepost", &[other])));
+        assert!(is_our_own(&object("Helm", &[ours, second])));
+        assert!(is_our_own(&object("Helm", &["gatepost.mutate.gatepost.dev"])));
+        assert!(!is_our_own(&object("Helm", &[ours, other])), "a hook of somebody else's must be asked");
+        assert!(!is_our_own(&object("Helm", &[])));
+        assert!(!is_our_own(&json!({})));
+    }
+}

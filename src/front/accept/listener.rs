@@ -1,0 +1,280 @@
+//! Listener: a socket on which connections arrive, and what it accepts.
+//!
+//! A [`SharedPort`] is a place that another instance of Gatepost may serve as well: a TCP port (`SO_REUSEPORT`), or the
+//! path of a unix socket. Linux gives each new connection to one of the sockets that *listen* on the port. So this one
+//! begins to listen only once it can decide, and stops in an order that leaves no connection behind: closing a socket
+//! resets what waits in its queue (unless `net.ipv4.tcp_migrate_req` is on), and every TCP handshake that has begun.
+
+use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
+
+use socket2::{Domain, Protocol, SockFilter, SockRef, Socket, TcpKeepalive, Type};
+use tokio::{
+    net::{TcpListener, TcpStream, UnixListener, UnixStream},
+    time::sleep,
+};
+
+use super::client::Identity;
+use crate::{
+    live::Current,
+    tls::{ServerConfig, ServerTls},
+};
+
+/// Time after which a silent peer is asked whether it is still there.
+const KEEPALIVE_TIME: Duration = Duration::from_secs(30);
+/// More connections than any queue holds: clients that connect without end do not keep a socket from closing.
+const MAX_QUEUED: usize = 8192;
+/// Connections that may wait to be accepted; the system's own limit (`net.core.somaxconn`) is mostly lower.
+const BACKLOG: i32 = 4096;
+/// Interval at which an instance that cannot decide yet looks whether it can.
+const DECIDES_INTERVAL: Duration = Duration::from_millis(20);
+/// Time for handshakes that had begun when the socket was closed to new ones, wherever in the cluster they came from.
+pub(crate) const HANDSHAKES_SETTLE: Duration = Duration::from_millis(20);
+
+/// A bound socket.
+#[derive(Debug)]
+pub enum Bound {
+    /// TCP, plaintext.
+    Tcp(TcpListener),
+    /// TCP, with the TLS configuration in force when a connection comes.
+    Tls(TcpListener, Arc<ServerTls>),
+    /// A unix socket.
+    Unix(UnixListener),
+    /// A place that another instance may serve as well.
+    Shared(SharedPort),
+}
+
+/// An accepted connection, not yet tied to a runtime.
+pub(crate) enum Accepted {
+    Tcp(std::net::TcpStream, Option<Arc<ServerConfig>>),
+    Unix(std::os::unix::net::UnixStream),
+}
+
+impl Accepted {
+    fn tcp(stream: std::net::TcpStream, peer: SocketAddr, tls: Option<&ServerTls>) -> (Self, Identity) {
+        (Self::Tcp(stream, tls.map(ServerTls::front)), Identity::of(peer.ip()))
+    }
+
+    fn unix(stream: UnixStream) -> io::Result<(Self, Identity)> {
+        let identity = stream.peer_cred().map_or(Identity::Unix, |peer| Identity::User(peer.uid()));
+        Ok((Self::Unix(stream.into_std()?), identity))
+    }
+}
+
+impl Bound {
+    /// Accepts the next connection.
+    pub(crate) async fn accept(&self) -> io::Result<(Accepted, Identity)> {
+        let (listener, tls) = match self {
+            Self::Tcp(listener) => (listener, None),
+            Self::Tls(listener, tls) => (listener, Some(&**tls)),
+            Self::Unix(listener) => return Accepted::unix(listener.accept().await?.0),
+            Self::Shared(_) => std::future::pending().await,
+        };
+        let (stream, peer) = listener.accept().await?;
+        Ok(Accepted::tcp(stream.into_std()?, peer, tls))
+    }
+
+    /// Leaves new connections to another instance, where another may be there. True if handshakes that have begun are
+    /// still to be waited for.
+    pub(crate) fn turn_away(&self) -> bool {
+        let (Self::Tcp(listener) | Self::Tls(listener, _)) = self else { return false };
+        let turned = turn_away(listener);
+        if let Err(error) = &turned {
+            tracing::warn!(%error, "a connection that comes in this very moment may be reset");
+        }
+        turned.unwrap_or_default()
+    }
+
+    /// Closes the socket, after the connections in the system's queue are taken.
+    pub(crate) fn close(self, mut take: impl FnMut(Accepted, Identity)) -> io::Result<()> {
+        let (listener, tls) = match self {
+            Self::Tcp(listener) => (listener, None),
+            Self::Tls(listener, tls) => (listener, Some(tls)),
+            Self::Unix(listener) => {
+                let listener = listener.into_std()?;
+                for (stream, _) in queued(|| listener.accept()) {
+                    stream.set_nonblocking(true)?;
+                    let (accepted, identity) = Accepted::unix(UnixStream::from_std(stream)?)?;
+                    take(accepted, identity);
+                }
+                return Ok(());
+            }
+            Self::Shared(_) => return Ok(()),
+        };
+        let listener = listener.into_std()?;
+        for (stream, peer) in queued(|| listener.accept()) {
+            stream.set_nonblocking(true)?;
+            let (accepted, identity) = Accepted::tcp(stream, peer, tls.as_deref());
+            take(accepted, identity);
+        }
+        Ok(())
+    }
+}
+
+/// Connections in the queue of a listener that does not block.
+fn queued<T>(mut accept: impl FnMut() -> io::Result<T>) -> impl Iterator<Item = T> {
+    let next = move || {
+        loop {
+            match accept() {
+                Ok(accepted) => return Some(accepted),
+                Err(error) if gave_up(&error) => {}
+                Err(_) => return None,
+            }
+        }
+    };
+    std::iter::from_fn(next).take(MAX_QUEUED)
+}
+
+/// True if an accept failed because the peer gave up while it waited in the queue.
+pub(crate) fn gave_up(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted)
+}
+
+/// The stream on the runtime this is called on.
+pub(crate) fn tuned(stream: std::net::TcpStream) -> io::Result<TcpStream> {
+    stream.set_nodelay(true)?;
+    SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE_TIME))?;
+    TcpStream::from_std(stream)
+}
+
+/// A place that another instance may serve until this one can.
+pub struct SharedPort(Box<dyn FnOnce() -> io::Result<Bound> + Send + Sync>);
+
+impl fmt::Debug for SharedPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedPort").finish_non_exhaustive()
+    }
+}
+
+impl SharedPort {
+    /// The place that `open` takes, which is called on a runtime.
+    pub fn new(open: impl FnOnce() -> io::Result<Bound> + Send + Sync + 'static) -> Self {
+        Self(Box::new(open))
+    }
+
+    /// Takes the place as soon as there is something to decide by: before that, another instance decides better.
+    pub(crate) async fn open(self, current: &Current) -> io::Result<Bound> {
+        while !current.decides(now()) && current.break_glass().open(now()).is_empty() {
+            sleep(DECIDES_INTERVAL).await;
+        }
+        (self.0)()
+    }
+}
+
+/// A socket bound to the address beside other sockets that are bound in this way.
+///
+/// # Errors
+/// The operating system refuses: the address is taken by a process that does not share it, or of another user.
+pub fn bind_shared(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+/// Makes the socket listen. It must listen before it is watched: one that does not looks closed for ever.
+///
+/// # Errors
+/// The operating system refuses.
+pub fn listen(socket: Socket) -> io::Result<TcpListener> {
+    socket.listen(BACKLOG)?;
+    TcpListener::from_std(socket.into())
+}
+
+fn now() -> std::time::Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+/// Has the system drop what would begin a connection to this socket, and nothing else. The peer tries again after a
+/// second, and then meets another instance. False if no other socket may have the port: new peers are then refused.
+fn turn_away(listener: &TcpListener) -> io::Result<bool> {
+    /// Classic BPF, over the TCP header: `ldb [13]`, `and #(SYN|ACK)`, `jeq #SYN`, then none of the packet or all.
+    const LOAD_BYTE: u16 = 0x30;
+    const AND: u16 = 0x54;
+    const JUMP_IF_EQUAL: u16 = 0x15;
+    const RETURN: u16 = 0x06;
+    const FLAGS: u32 = 13;
+    const SYN: u32 = 0x02;
+    const ACK: u32 = 0x10;
+    let socket = SockRef::from(listener);
+    if !socket.reuse_port()? {
+        return Ok(false);
+    }
+    socket.attach_filter(&[
+        SockFilter::new(LOAD_BYTE, 0, 0, FLAGS),
+        SockFilter::new(AND, 0, 0, SYN | ACK),
+        SockFilter::new(JUMP_IF_EQUAL, 0, 1, SYN),
+        SockFilter::new(RETURN, 0, 0, 0),
+        SockFilter::new(RETURN, 0, 0, u32::MAX),
+    ])?;
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::ErrorKind,
+        net::{Ipv4Addr, TcpStream},
+    };
+
+    use super::*;
+
+    #[tokio::test]
+    async fn closing_a_listener_takes_the_connections_in_its_queue() {
+        let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = tcp.local_addr().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("gate.sock");
+        let unix = UnixListener::bind(&path).unwrap();
+        let mut waiting = Vec::new();
+        for _ in 0..3 {
+            waiting.push(TcpStream::connect(address).unwrap());
+        }
+        let _also = std::os::unix::net::UnixStream::connect(&path).unwrap();
+        for (bound, wanted) in [(Bound::Tcp(tcp), 3), (Bound::Unix(unix), 1)] {
+            let mut taken = Vec::new();
+            bound.close(|accepted, _| taken.push(accepted)).unwrap();
+            assert_eq!(taken.len(), wanted);
+        }
+        assert!(TcpStream::connect(address).is_err(), "it is closed");
+    }
+
+    fn bound(port: u16) -> Socket {
+        bind_shared((Ipv4Addr::LOCALHOST, port).into()).unwrap()
+    }
+
+    fn address(socket: &Socket) -> SocketAddr {
+        socket.local_addr().unwrap().as_socket().unwrap()
+    }
+
+    #[tokio::test]
+    async fn shared_port_that_does_not_listen_takes_no_connection() {
+        let first = bound(0);
+        let address = address(&first);
+        let second = bound(address.port());
+        assert_eq!(TcpStream::connect(address).unwrap_err().kind(), ErrorKind::ConnectionRefused);
+        let first = listen(first).unwrap();
+        for _ in 0..32 {
+            let _connection = TcpStream::connect(address).unwrap();
+            first.accept().await.unwrap();
+        }
+        drop(second);
+    }
+
+    #[tokio::test]
+    async fn shared_port_that_turns_away_keeps_begun_handshakes_and_takes_no_new_ones() {
+        let first = bound(0);
+        let address = address(&first);
+        let first = listen(first).unwrap();
+        let begun = TcpStream::connect(address).unwrap();
+        assert!(turn_away(&first).unwrap());
+        let late = TcpStream::connect_timeout(&address, Duration::from_millis(100)).unwrap_err();
+        assert_eq!(late.kind(), ErrorKind::TimedOut, "neither taken nor refused: it asks again");
+        let (_, peer) = first.accept().await.unwrap();
+        assert_eq!(peer, begun.local_addr().unwrap());
+        let alone = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        assert!(!turn_away(&alone).unwrap());
+        assert!(TcpStream::connect(alone.local_addr().unwrap()).is_ok());
+    }
+}

@@ -1,0 +1,218 @@
+//! One review, top to bottom: head, body, review, verdict. Over gRPC or plain HTTP it is the same road.
+
+use std::{future::poll_fn, panic::AssertUnwindSafe, pin::pin, task::Poll, time::Instant};
+
+use futures_util::FutureExt;
+use h2::{RecvStream, server::SendResponse};
+use http::{HeaderMap, Response, request::Parts};
+use tokio::time::timeout_at;
+
+use super::{
+    answer::{self, encode},
+    body::{self, Body, BodyReader, Progress},
+    head::{Format, GrpcHead, HttpHead},
+    outgoing::Outgoing,
+    refusal::Refusal,
+    route::WebhookRoute,
+    state::ConnectionContext,
+};
+use crate::{
+    model::{Deadline, Phase, Review},
+    offload,
+    review::{self, Caller, OtherVersions},
+    telemetry::{Metrics, Refused, RequestOutcome, Throttle},
+    wire::{
+        envelope,
+        inbound::{self, ViewError},
+        json_view,
+    },
+};
+
+/// Answers one review over gRPC, whatever happens in it.
+pub(super) async fn answer_grpc(
+    context: &ConnectionContext,
+    phase: Phase,
+    headers: &HeaderMap,
+    body: RecvStream,
+    mut respond: SendResponse<Outgoing>,
+) {
+    let arrived = Instant::now();
+    match catch_panic(context, arrived, decide_grpc(context, phase, headers, arrived, body, &mut respond)).await {
+        // An error here says that the caller is gone.
+        Ok(message) => drop(answer::send_message(&mut respond, message)),
+        Err(refusal) => context.front.refuse(&mut respond, &refusal),
+    }
+}
+
+/// Decides one review over gRPC: the framed answer.
+async fn decide_grpc(
+    context: &ConnectionContext,
+    phase: Phase,
+    headers: &HeaderMap,
+    arrived: Instant,
+    body: RecvStream,
+    respond: &mut SendResponse<Outgoing>,
+) -> Result<Outgoing, Refusal> {
+    let ConnectionContext { front, session, worker, .. } = context;
+    let (gate, limits) = (&front.gate, &front.limits);
+    let GrpcHead { deadline, stores_unfinished, hops, audit_id, namespace_labels } =
+        GrpcHead::read(headers, arrived, limits.timeout)?;
+    let mut entered = front.enter(session, arrived)?;
+    let message = {
+        let timer = pin!(body::timer(arrived, deadline));
+        let progress = Progress::new(arrived, deadline, timer);
+        let body = BodyReader::begin(Body::Http2(body), None, &mut entered, progress, limits.message_bytes);
+        body?.message(&gate.metrics).await?
+    };
+    let review = parse(message.len(), arrived, deadline, || inbound::view(message)).await?;
+    let (namespace_labels, namespace_labels_text) = namespace_labels.map(|sent| (sent.labels, sent.text)).unzip();
+    let caller = Caller {
+        phase,
+        deadline,
+        worker: *worker,
+        other_versions: OtherVersions::Fail,
+        segment: None,
+        hops,
+        stores_unfinished,
+        namespace_labels,
+        namespace_labels_text,
+        audit_id,
+    };
+    let verdict = {
+        let mut deciding = pin!(review::decide(gate, &review, &caller));
+        // A caller that goes away cancels the hook calls: leaving drops `deciding`.
+        poll_fn(|cx| match deciding.as_mut().poll(cx) {
+            Poll::Ready(verdict) => Poll::Ready(Ok(verdict)),
+            Poll::Pending => respond.poll_reset(cx).map(|_| Err(Refusal::Cancelled)),
+        })
+        .await?
+    };
+    entered.decided(encode(review, verdict).await, deadline)
+}
+
+/// Answers one review over plain HTTP, whatever happens in it. The connection sees when the caller leaves: it drops the
+/// future, and with it the hook calls.
+pub(super) async fn answer_http(
+    context: &ConnectionContext,
+    route: WebhookRoute,
+    parts: &Parts,
+    body: Body,
+) -> Response<Outgoing> {
+    let arrived = Instant::now();
+    let mut unanswered = Unanswered(Some(&context.front.gate.metrics));
+    let answered = catch_panic(context, arrived, decide_http(context, route, arrived, parts, body)).await;
+    unanswered.0 = None;
+    answered.unwrap_or_else(|refusal| context.front.refused(&context.session, &refusal))
+}
+
+/// Decides one review over plain HTTP: the answer.
+async fn decide_http(
+    context: &ConnectionContext,
+    route: WebhookRoute,
+    arrived: Instant,
+    parts: &Parts,
+    body: Body,
+) -> Result<Response<Outgoing>, Refusal> {
+    let ConnectionContext { front, session, worker, .. } = context;
+    let (gate, limits) = (&front.gate, &front.limits);
+    let HttpHead { format, deadline, declared, hops } = HttpHead::read(parts, arrived, limits.timeout)?;
+    let mut entered = front.enter(session, arrived)?;
+    let review = {
+        let timer = pin!(body::timer(arrived, deadline));
+        let progress = Progress::new(arrived, deadline, timer);
+        let mut body = BodyReader::begin(body, declared, &mut entered, progress, limits.message_bytes)?;
+        match format {
+            Format::Json => {
+                let json = body.contiguous(&gate.metrics).await?;
+                drop(body);
+                parse(json.len(), arrived, deadline, || json_view::view(json)).await?
+            }
+            Format::Protobuf => {
+                let rope = body.pieces(&gate.metrics).await?;
+                drop(body);
+                parse(rope.len(), arrived, deadline, || envelope::view(rope)).await?
+            }
+        }
+    };
+    let WebhookRoute { phase, other_versions, segment } = route;
+    let caller = Caller {
+        phase,
+        deadline,
+        worker: *worker,
+        other_versions,
+        segment,
+        hops,
+        stores_unfinished: false,
+        namespace_labels: None,
+        namespace_labels_text: None,
+        audit_id: None,
+    };
+    let verdict = review::decide(gate, &review, &caller).await;
+    Ok(answer::http_verdict(format, entered.decided(encode(review, verdict).await, deadline)?))
+}
+
+/// Views a review of `bytes` bytes within its deadline and, where they are many, beside the worker: while they wait for
+/// their turn, or are viewed, others are served.
+async fn parse(
+    bytes: usize,
+    arrived: Instant,
+    deadline: Deadline,
+    view: impl FnOnce() -> Result<Review, ViewError> + Send + 'static,
+) -> Result<Review, Refusal> {
+    match timeout_at(deadline.instant().into(), offload::run(bytes, view)).await {
+        Ok(viewed) => Ok(viewed?),
+        Err(_) => Err(Refusal::Deadline { within: deadline.instant() - arrived, received: bytes }),
+    }
+}
+
+/// Runs one call, so that a panic ends that call alone. Unwind safety: a panic's half-done state (the call's message and
+/// review) is dropped with the future. The panic's message is not repeated here: it may quote the object.
+///
+/// No `async fn`: that would keep room for the call twice, and each of them is moved to the heap.
+fn catch_panic<T>(
+    context: &ConnectionContext,
+    arrived: Instant,
+    deciding: impl Future<Output = Result<T, Refusal>>,
+) -> impl Future<Output = Result<T, Refusal>> {
+    AssertUnwindSafe(deciding).catch_unwind().map(move |ended| {
+        ended.unwrap_or_else(|_| {
+            static PANICS: Throttle = Throttle::new();
+            if let Some(held_back) = PANICS.pass() {
+                tracing::error!(held_back, "a panic while handling a review; this is a bug in gatepost");
+            }
+            context.front.gate.metrics.request(context.worker, RequestOutcome::Internal, arrived.elapsed());
+            Err(Refusal::Bug)
+        })
+    })
+}
+
+/// A request whose future is dropped before its answer has lost its caller, and is counted as that.
+struct Unanswered<'a>(Option<&'a Metrics>);
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if let Some(metrics) = self.0 {
+            metrics.refused(Refused::Cancelled);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::front::{accept::client::Identity, drain, testing::front};
+
+    #[tokio::test]
+    async fn panic_ends_one_call_with_a_refusal_that_says_nothing_of_the_object() {
+        let front = front(1 << 20);
+        let admitted = front.clients.admit(Identity::Loopback, Instant::now()).expect("room");
+        let (_life, drain) = drain::channel(front.limits.drain);
+        let context = ConnectionContext { front, session: Arc::clone(&admitted.session), worker: 0, drain };
+        let panicking = async { panic!("secret") };
+        let refusal = catch_panic::<()>(&context, Instant::now(), panicking).await.expect_err("refused");
+        assert_eq!(refusal.to_string(), "the request could not be handled; this is a bug in gatepost");
+        assert_eq!(catch_panic(&context, Instant::now(), async { Ok(1) }).await, Ok(1));
+    }
+}

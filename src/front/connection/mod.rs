@@ -1,0 +1,171 @@
+//! A caller's connection, and its beginning: TLS where the port has it, then the version of HTTP.
+
+pub(crate) mod http1;
+pub(crate) mod http2;
+pub(crate) mod meter;
+pub(crate) mod socket;
+
+use std::{io, sync::Arc, time::Instant};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpStream, UnixStream},
+    time::timeout,
+};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+
+use self::socket::{HttpVersion, Socket};
+use super::{
+    accept::{
+        client::Identity,
+        clients::AdmittedConnection,
+        listener::{Accepted, tuned},
+    },
+    drain::DrainSignal,
+    limits,
+    state::{ConnectionContext, Front},
+};
+use crate::{
+    telemetry::{Refused, Throttle},
+    tls::{self, HandshakeFailure, HandshakeFault, ServerConfig},
+};
+
+/// The first byte of a TLS client (RFC 8446, 5.1: handshake).
+const TLS_HANDSHAKE: u8 = 22;
+
+/// Serves one connection on the runtime this is polled on, until the caller closes it or the drain ends it: once the
+/// drain has begun, calls under way are finished, and new ones taken only in a short grace.
+pub(crate) async fn serve(
+    front: Arc<Front>,
+    worker: usize,
+    accepted: Accepted,
+    mut admitted: AdmittedConnection,
+    drain: DrainSignal,
+) {
+    let begin = async {
+        let context = ConnectionContext { front, session: Arc::clone(&admitted.session), worker, drain: drain.clone() };
+        match accepted {
+            Accepted::Tcp(stream, None) => serve_http(context, tuned(stream)?).await,
+            Accepted::Tcp(stream, Some(config)) => serve_tls(context, tuned(stream)?, config, &mut admitted).await,
+            Accepted::Unix(stream) => serve_http(context, UnixStream::from_std(stream)?).await,
+        }
+        Ok::<_, io::Error>(())
+    };
+    tokio::select! {
+        served = begin => if let Err(error) = served {
+            tracing::debug!(%error, "a connection ended before it began");
+        },
+        () = drain.over() => {}
+    }
+}
+
+/// Serves a connection by the version of HTTP that its first bytes give.
+pub(super) async fn serve_http<Io>(context: ConnectionContext, io: Io)
+where
+    Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let mut socket = Socket::new(io);
+    let metrics = &context.front.gate.metrics;
+    let version = tokio::select! {
+        biased;
+        version = timeout(limits::HANDSHAKE_TIMEOUT, socket.sniff()) => version,
+        () = context.drain.grace_over() => return,
+        () = context.session.evicted() => return metrics.refused(Refused::Evicted),
+    };
+    match version {
+        Ok(Ok(Some(HttpVersion::Http2))) => http2::serve(context, socket).await,
+        Ok(Ok(Some(HttpVersion::Http1))) => http1::serve(context, socket).await,
+        Ok(Ok(None)) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "a connection broke before it began"),
+        Err(_) => metrics.refused(Refused::Protocol),
+    }
+}
+
+/// Beginning of a connection on a TLS port.
+enum TlsBeginning {
+    Tls(Box<TlsStream<TcpStream>>),
+    Plaintext(TcpStream),
+    /// The handshake failed; the peer has got an alert.
+    Failed(io::Error, TcpStream),
+    /// The peer sent nothing and hung up.
+    Nothing,
+}
+
+/// Shakes hands and serves the connection by the version of HTTP that was agreed on. A handshake that fails is counted,
+/// and reported to the peer by a TLS alert.
+async fn serve_tls(
+    mut context: ConnectionContext,
+    stream: TcpStream,
+    config: Arc<ServerConfig>,
+    admitted: &mut AdmittedConnection,
+) {
+    let ConnectionContext { front, session, drain, .. } = &context;
+    let metrics = &front.gate.metrics;
+    let begun = tokio::select! {
+        biased;
+        begun = timeout(limits::HANDSHAKE_TIMEOUT, begin_tls(stream, config, front.buffers().tls)) => begun,
+        () = drain.grace_over() => return,
+        () = session.evicted() => return metrics.refused(Refused::Evicted),
+    };
+    let stream = match begun {
+        Ok(Ok(TlsBeginning::Tls(stream))) => stream,
+        Ok(Ok(TlsBeginning::Plaintext(stream))) => {
+            metrics.refused(Refused::NotTls);
+            return Socket::new(stream).close_unless_evicted(session).await;
+        }
+        Ok(Ok(TlsBeginning::Nothing)) => return,
+        Ok(Ok(TlsBeginning::Failed(error, stream))) => {
+            report(&HandshakeFailure::of(&error), &stream);
+            metrics.refused(Refused::TlsHandshake);
+            return Socket::new(stream).close_unless_evicted(session).await;
+        }
+        Ok(Err(error)) => return tracing::debug!(%error, "a connection broke before it began"),
+        Err(_) => {
+            tracing::debug!(within = ?limits::HANDSHAKE_TIMEOUT, "a TLS handshake was not finished in time");
+            return metrics.refused(Refused::TlsHandshake);
+        }
+    };
+    // A client certificate that is let in identifies its caller among others at that address.
+    if let Some(name) = tls::client_name(stream.get_ref().1) {
+        if admitted.identify(Identity::Certificate(name.into()), Instant::now()).is_err() {
+            return metrics.refused(Refused::ClientShare);
+        }
+        context.session = Arc::clone(&admitted.session);
+    }
+    match stream.get_ref().1.alpn_protocol() {
+        Some(b"h2") => http2::serve(context, Socket::new(*stream)).await,
+        Some(_) => http1::serve(context, Socket::new(*stream)).await,
+        // A client without ALPN shows by its first bytes what it speaks.
+        None => serve_http(context, *stream).await,
+    }
+}
+
+async fn begin_tls(stream: TcpStream, config: Arc<ServerConfig>, buffer: usize) -> io::Result<TlsBeginning> {
+    let mut first = [0];
+    match stream.peek(&mut first).await? {
+        0 => return Ok(TlsBeginning::Nothing),
+        _ if first[0] != TLS_HANDSHAKE => return Ok(TlsBeginning::Plaintext(stream)),
+        _ => {}
+    }
+    Ok(match TlsAcceptor::from(config).accept(stream).into_fallible().await {
+        Ok(mut stream) => {
+            stream.get_mut().1.set_buffer_limit(Some(buffer));
+            TlsBeginning::Tls(Box::new(stream))
+        }
+        Err((error, stream)) => TlsBeginning::Failed(error, stream),
+    })
+}
+
+/// Logs one line a second for each fault, so that clients which only try the port do not hide an apiserver that is kept
+/// out.
+fn report(failure: &HandshakeFailure, stream: &TcpStream) {
+    static LINES: [Throttle; HandshakeFault::COUNT] = [const { Throttle::new() }; HandshakeFault::COUNT];
+    if let Some(held_back) = LINES[failure.fault as usize].pass() {
+        let caller = stream.peer_addr().map_or_else(|_| "unknown".to_owned(), |address| address.ip().to_string());
+        let HandshakeFailure { reason, fix, .. } = failure;
+        tracing::warn!(reason, fix, caller, held_back, "a caller's TLS handshake failed");
+    }
+}
+
+#[cfg(test)]
+mod tests;

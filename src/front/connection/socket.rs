@@ -1,0 +1,208 @@
+//! Socket: a connection with what the front adds to it: its first bytes are read twice, its frames are metered, a peer
+//! that takes nothing ends it, and its close takes back nothing of what was said on it.
+//!
+//! A socket that is closed with bytes unread, or to which bytes come afterwards, resets the connection. The peer then
+//! may never see the answer that was on its way: the reset discards what the system still had to send, and some clients
+//! (Go's HTTP/2 among them) give up the answers they have not read as soon as a write of theirs fails. So shutting
+//! down a socket *lingers*: it ends our side, and reads and drops what the peer still sends, until the peer has closed
+//! its side too.
+
+use std::{
+    io::{self, IoSlice},
+    mem::MaybeUninit,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf},
+    time::{Sleep, sleep},
+};
+
+use super::meter::{FrameMeter, HTTP2_PREFACE};
+use crate::front::accept::client::Session;
+
+/// Time for which a peer may go on sending after we have hung up: it has to have read its last answer by then.
+const LINGER_TIMEOUT: Duration = Duration::from_secs(3);
+/// Bytes it may send meanwhile: some body that was refused by its head, or several windows of one.
+const MAX_LINGER_BYTES: usize = 32 << 20;
+/// Bytes dropped at once.
+const LINGER_READ: usize = 16 << 10;
+
+/// Version of HTTP that a connection speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HttpVersion {
+    /// Anything that is not HTTP/2; hyper judges whether it is HTTP at all.
+    Http1,
+    Http2,
+}
+
+/// A connection as the front reads, writes and closes it.
+#[derive(Debug)]
+pub(crate) struct Socket<Io> {
+    io: Io,
+    /// Bytes that were read to find the version of HTTP, and are to be read again.
+    sniffed: Bytes,
+    meter: Option<FrameMeter>,
+    /// Time for which the peer may take nothing of a write.
+    write_timeout: Option<Duration>,
+    /// Runs while the peer takes nothing.
+    stalled: Option<Pin<Box<Sleep>>>,
+    close: Close,
+}
+
+/// Stage of a connection's close.
+#[derive(Debug)]
+enum Close {
+    NotYet,
+    /// Our side is being ended, or has been; at most `left` bytes are still dropped.
+    Lingering {
+        until: Pin<Box<Sleep>>,
+        ended: bool,
+        left: usize,
+    },
+    Done,
+}
+
+impl<Io> Socket<Io> {
+    pub(crate) fn new(io: Io) -> Self {
+        Self { io, sniffed: Bytes::new(), meter: None, write_timeout: None, stalled: None, close: Close::NotYet }
+    }
+
+    /// Meters the frames of HTTP/2 that are read. Reading ends with [`io::ErrorKind::QuotaExceeded`] when they are a
+    /// flood.
+    pub(crate) fn metered(self, meter: FrameMeter) -> Self {
+        Self { meter: Some(meter), ..self }
+    }
+
+    /// Lets writes fail once the peer has taken nothing of them for so long.
+    pub(crate) fn with_write_timeout(self, timeout: Duration) -> Self {
+        Self { write_timeout: Some(timeout), ..self }
+    }
+
+    fn limit_stall<T>(&mut self, cx: &mut Context<'_>, progress: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        let Some(timeout) = self.write_timeout else { return progress };
+        if progress.is_ready() {
+            self.stalled = None;
+            return progress;
+        }
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(timeout)));
+        stalled.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl<Io: AsyncRead + Unpin> Socket<Io> {
+    /// Reads until the version of HTTP is clear; `None` if the peer sent nothing and hung up.
+    pub(crate) async fn sniff(&mut self) -> io::Result<Option<HttpVersion>> {
+        let mut first = [0; HTTP2_PREFACE.len()];
+        let mut len = 0;
+        let version = loop {
+            let read = self.io.read(&mut first[len..]).await?;
+            if read == 0 && len == 0 {
+                return Ok(None);
+            }
+            len += read;
+            if read == 0 || first[..len] != HTTP2_PREFACE[..len] {
+                break HttpVersion::Http1;
+            }
+            if len == first.len() {
+                break HttpVersion::Http2;
+            }
+        };
+        self.sniffed = Bytes::copy_from_slice(&first[..len]);
+        Ok(Some(version))
+    }
+}
+
+impl<Io: AsyncRead + AsyncWrite + Unpin> Socket<Io> {
+    /// Closes the connection; over once the peer has closed its side, or has had its time.
+    pub(crate) async fn close(mut self) {
+        // It does not fail.
+        let _ = self.shutdown().await;
+    }
+
+    /// Closes a caller's connection; at once if another connection needs its place.
+    pub(crate) async fn close_unless_evicted(self, session: &Session) {
+        tokio::select! { biased; () = self.close() => {}, () = session.evicted() => {} }
+    }
+
+    /// Drives the close as far as it goes now. Pending while the peer may still send.
+    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Close::NotYet = self.close {
+            let until = Box::pin(sleep(LINGER_TIMEOUT));
+            self.close = Close::Lingering { until, ended: false, left: MAX_LINGER_BYTES };
+        }
+        let Close::Lingering { until, ended, left } = &mut self.close else { return Poll::Ready(Ok(())) };
+        if until.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Ok(()));
+        }
+        if !*ended {
+            ready!(Pin::new(&mut self.io).poll_shutdown(cx))?;
+            *ended = true;
+        }
+        let mut dropped = [const { MaybeUninit::uninit() }; LINGER_READ];
+        while *left > 0 {
+            let mut dropped = ReadBuf::uninit(&mut dropped);
+            ready!(Pin::new(&mut self.io).poll_read(cx, &mut dropped))?;
+            match dropped.filled().len() {
+                0 => break,
+                read => *left = left.saturating_sub(read),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<Io: AsyncRead + Unpin> AsyncRead for Socket<Io> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let before = buf.filled().len();
+        if this.sniffed.is_empty() {
+            ready!(Pin::new(&mut this.io).poll_read(cx, buf))?;
+        } else {
+            let len = this.sniffed.len().min(buf.remaining());
+            buf.put_slice(&this.sniffed.split_to(len));
+        }
+        Poll::Ready(match &mut this.meter {
+            Some(meter) => meter.read(&buf.filled()[before..]),
+            None => Ok(()),
+        })
+    }
+}
+
+impl<Io: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Socket<Io> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let progress = Pin::new(&mut self.io).poll_write(cx, bytes);
+        self.limit_stall(cx, progress)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let progress = Pin::new(&mut self.io).poll_write_vectored(cx, slices);
+        self.limit_stall(cx, progress)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let progress = Pin::new(&mut self.io).poll_flush(cx);
+        self.limit_stall(cx, progress)
+    }
+
+    /// Lingers. A peer that is gone, or goes on, does not matter any more.
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let _ = ready!(self.poll_linger(cx));
+        self.close = Close::Done;
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests;

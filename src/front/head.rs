@@ -1,0 +1,282 @@
+//! Head: headers of a review, over gRPC or plain HTTP.
+//!
+//! The deadline is stamped here, once: what the caller allows, at most [`FrontLimits::timeout`](super::FrontLimits),
+//! less a margin, so that the answer "no verdict in time" still reaches the caller before the caller gives up.
+//!
+//! - Over gRPC the margin of `grpc-timeout` is a twentieth, at most 20 ms: 1 s leaves 980 ms, 100 ms leaves 95 ms.
+//! - An apiserver sends what it has left as `?timeout=`, rounded up to whole seconds
+//!   (`docs/reference/webhook-semantics.md` §6), so up to a second of it is not there. So the margin is a second, but
+//!   never more than a quarter: 10 s leaves 9 s, 1 s leaves 750 ms.
+
+use std::time::{Duration, Instant};
+
+use base64::{Engine, engine::general_purpose::STANDARD_PAD_INDIFFERENT};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header, request::Parts};
+
+use super::refusal::Refusal;
+use crate::{
+    model::{Deadline, Hops, Labels},
+    wire::{names, namespace},
+};
+
+const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
+const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
+const HOPS: HeaderName = HeaderName::from_static(Hops::HEADER);
+const NAMESPACE_LABELS: HeaderName = HeaderName::from_static(names::NAMESPACE_LABELS);
+/// Says that the caller stores objects before they are initialized.
+const UNFINISHED: HeaderName = HeaderName::from_static("gatepost-unfinished");
+/// Identifier of the client's request in the caller's own audit log, as a kube-apiserver gives it to its clients.
+const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+/// As many bytes of an audit id as a kube-apiserver keeps.
+const MAX_AUDIT_ID: usize = 64;
+const GRPC_MARGIN: Duration = Duration::from_millis(20);
+const HTTP_MARGIN: Duration = Duration::from_secs(1);
+
+/// Headers of a review over gRPC.
+#[derive(Debug)]
+pub(super) struct GrpcHead {
+    /// Latest time for the verdict, the margin already taken off.
+    pub(super) deadline: Deadline,
+    /// Labels of the namespace, where the caller sent them.
+    pub(super) namespace_labels: Option<SentLabels>,
+    /// The caller stores objects before they are initialized.
+    pub(super) stores_unfinished: bool,
+    /// The Gateposts that the review has passed through.
+    pub(super) hops: Hops,
+    /// Identifier of the request in the caller's audit log, where it sent a usable one.
+    pub(super) audit_id: Option<Box<str>>,
+}
+
+/// Namespace labels the caller sent.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct SentLabels {
+    pub(super) labels: Labels,
+    /// As they came (base64).
+    pub(super) text: Bytes,
+}
+
+impl GrpcHead {
+    /// Reads the headers of a call that arrived at `now` and may take `max_timeout`.
+    pub(super) fn read(headers: &HeaderMap, now: Instant, max_timeout: Duration) -> Result<Self, Refusal> {
+        grpc_encoding(headers)?;
+        let budget = match headers.get(GRPC_TIMEOUT) {
+            Some(value) => grpc_timeout(value.as_bytes()).ok_or(Refusal::Timeout)?.min(max_timeout),
+            None => max_timeout,
+        };
+        if budget.is_zero() {
+            return Err(Refusal::DeadlineZero);
+        }
+        let deadline = Deadline::after(now, budget - (budget / 20).min(GRPC_MARGIN));
+        let (namespace_labels, hops) = (namespace_labels(headers)?, hops(headers)?);
+        let (stores_unfinished, audit_id) = (stores_unfinished(headers)?, audit_id(headers));
+        Ok(Self { deadline, namespace_labels, stores_unfinished, hops, audit_id })
+    }
+}
+
+/// Encoding of a review.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    /// JSON.
+    Json,
+    /// Protobuf in Kubernetes' envelope.
+    Protobuf,
+}
+
+impl Format {
+    /// Its content type.
+    pub(super) const fn media_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Protobuf => "application/vnd.kubernetes.protobuf",
+        }
+    }
+}
+
+/// Head of a review's HTTP request.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct HttpHead {
+    pub(super) format: Format,
+    /// Latest time for the verdict, the margin already taken off.
+    pub(super) deadline: Deadline,
+    /// Length of the body, where it is declared.
+    pub(super) declared: Option<usize>,
+    /// The Gateposts that it has passed through.
+    pub(super) hops: Hops,
+}
+
+impl HttpHead {
+    /// Reads what arrived at `now` and may take `max_timeout`.
+    pub(super) fn read(parts: &Parts, now: Instant, max_timeout: Duration) -> Result<Self, Refusal> {
+        if parts.method != Method::POST {
+            return Err(Refusal::Method);
+        }
+        let format = format(&parts.headers).ok_or(Refusal::ContentType)?;
+        let encoding = parts.headers.get(header::CONTENT_ENCODING);
+        if encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+            return Err(Refusal::ContentEncoding);
+        }
+        let budget = match query_timeout(parts.uri.query().unwrap_or_default())? {
+            Some(timeout) => (timeout - (timeout / 4).min(HTTP_MARGIN)).min(max_timeout),
+            None => max_timeout,
+        };
+        // hyper and h2 have refused an invalid length.
+        let declared = parts.headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+        let hops = hops(&parts.headers)?;
+        Ok(Self { format, deadline: Deadline::after(now, budget), declared, hops })
+    }
+}
+
+fn format(headers: &HeaderMap) -> Option<Format> {
+    let kind = media_type(headers.get(header::CONTENT_TYPE)?);
+    [Format::Json, Format::Protobuf]
+        .into_iter()
+        .find(|format| kind.eq_ignore_ascii_case(format.media_type().as_bytes()))
+}
+
+/// Value of `timeout` in a query; other parameters are ignored.
+fn query_timeout(query: &str) -> Result<Option<Duration>, Refusal> {
+    let mut values = query.split('&').filter_map(|pair| match pair.split_once('=') {
+        Some(("timeout", value)) => Some(value),
+        None if pair == "timeout" => Some(""),
+        _ => None,
+    });
+    match (values.next(), values.next()) {
+        (None, _) => Ok(None),
+        (Some(only), None) => match go_duration(only) {
+            None | Some(Duration::ZERO) => Err(Refusal::TimeoutParameter),
+            timeout => Ok(timeout),
+        },
+        (Some(_), Some(_)) => Err(Refusal::TimeoutParameter),
+    }
+}
+
+/// Refuses a compressed call.
+pub(super) fn grpc_encoding(headers: &HeaderMap) -> Result<(), Refusal> {
+    let is_compressed = headers.get(GRPC_ENCODING).is_some_and(|encoding| encoding != "identity");
+    if is_compressed { Err(Refusal::Compressed) } else { Ok(()) }
+}
+
+/// Value of a header that may be there once.
+fn single(headers: &HeaderMap, name: HeaderName) -> Result<Option<&HeaderValue>, ()> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (value, None) => Ok(value),
+        (_, Some(_)) => Err(()),
+    }
+}
+
+/// `stored`, or nothing: a word that is not understood must not be taken for either.
+fn stores_unfinished(headers: &HeaderMap) -> Result<bool, Refusal> {
+    match single(headers, UNFINISHED).map_err(|()| Refusal::Unfinished)? {
+        None => Ok(false),
+        Some(only) if only == "stored" => Ok(true),
+        Some(_) => Err(Refusal::Unfinished),
+    }
+}
+
+/// The only audit id, of letters, digits and `-_.:`. Any other is left out rather than refused: it decides nothing, and
+/// is only written down.
+fn audit_id(headers: &HeaderMap) -> Option<Box<str>> {
+    let only = single(headers, AUDIT_ID).ok()??;
+    let id = only.to_str().ok().filter(|id| (1..=MAX_AUDIT_ID).contains(&id.len()))?;
+    id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte)).then(|| id.into())
+}
+
+fn namespace_labels(headers: &HeaderMap) -> Result<Option<SentLabels>, Refusal> {
+    let Some(only) = single(headers, NAMESPACE_LABELS).map_err(|()| Refusal::NamespaceLabels)? else { return Ok(None) };
+    let bytes = STANDARD_PAD_INDIFFERENT.decode(only.as_bytes()).map_err(|_| Refusal::NamespaceLabels)?;
+    let labels = namespace::labels(&bytes).ok_or(Refusal::NamespaceLabels)?;
+    Ok(Some(SentLabels { labels, text: Bytes::copy_from_slice(only.as_bytes()) }))
+}
+
+/// Number of Gateposts that a review has passed through; 0 if none sent it. A review of too many is refused.
+fn hops(headers: &HeaderMap) -> Result<Hops, Refusal> {
+    let Some(only) = single(headers, HOPS).map_err(|()| Refusal::Hops)? else { return Ok(Hops::default()) };
+    let hops = Hops::parse(only.as_bytes()).ok_or(Refusal::Hops)?;
+    if hops.is_too_many() { Err(Refusal::Loop(hops.get())) } else { Ok(hops) }
+}
+
+/// A content type without its parameters.
+pub(super) fn media_type(value: &HeaderValue) -> &[u8] {
+    value.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii()
+}
+
+/// Timeout of a call of health or reflection, where its caller gives a readable one.
+pub(super) fn aux_timeout(headers: &HeaderMap) -> Option<Duration> {
+    grpc_timeout(headers.get(GRPC_TIMEOUT)?.as_bytes())
+}
+
+/// `1*8DIGIT ("H" / "M" / "S" / "m" / "u" / "n")`.
+fn grpc_timeout(value: &[u8]) -> Option<Duration> {
+    let (unit, digits) = value.split_last()?;
+    if !(1..=8).contains(&digits.len()) || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let n = digits.iter().fold(0, |n, digit| n * 10 + u64::from(digit - b'0'));
+    Some(match unit {
+        b'H' => Duration::from_secs(n * 3600),
+        b'M' => Duration::from_secs(n * 60),
+        b'S' => Duration::from_secs(n),
+        b'm' => Duration::from_millis(n),
+        b'u' => Duration::from_micros(n),
+        b'n' => Duration::from_nanos(n),
+        _ => return None,
+    })
+}
+
+/// A duration without a sign, as Go's `time.ParseDuration` reads it: `10s`, `1m30s`, `500ms`, `1.5h`.
+fn go_duration(text: &str) -> Option<Duration> {
+    if text == "0" {
+        return Some(Duration::ZERO);
+    }
+    let mut rest = text;
+    let mut whole = Duration::ZERO;
+    while !rest.is_empty() || text.is_empty() {
+        let number = leading(rest, |sign| sign.is_ascii_digit() || sign == '.')?;
+        rest = &rest[number.len()..];
+        let unit = leading(rest, |sign| !sign.is_ascii_digit() && sign != '.')?;
+        rest = &rest[unit.len()..];
+        let (integer, fraction) = number.split_once('.').unwrap_or((number, ""));
+        if fraction.contains('.') || (integer.is_empty() && fraction.is_empty()) {
+            return None;
+        }
+        let unit = nanos(unit)?;
+        let integer = if integer.is_empty() { 0 } else { integer.parse::<u64>().ok()? };
+        whole = whole.checked_add(Duration::from_nanos(integer.checked_mul(unit)?))?;
+        whole = whole.checked_add(Duration::from_nanos(part(fraction, unit)))?;
+    }
+    Some(whole)
+}
+
+/// Longest beginning of characters of that sort; `None` if empty.
+fn leading(text: &str, sort: impl Fn(char) -> bool) -> Option<&str> {
+    let end = text.find(|sign| !sort(sign)).unwrap_or(text.len());
+    (end > 0).then(|| &text[..end])
+}
+
+fn nanos(unit: &str) -> Option<u64> {
+    Some(match unit {
+        "ns" => 1,
+        "us" | "\u{b5}s" | "\u{3bc}s" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "m" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
+        _ => return None,
+    })
+}
+
+/// The digits after the point, as nanoseconds.
+fn part(digits: &str, unit: u64) -> u64 {
+    let (mut nanos, mut scale) = (0, unit);
+    for digit in digits.bytes().filter(u8::is_ascii_digit) {
+        // No unit has so many nanoseconds that ten times of it would overflow.
+        nanos += scale * u64::from(digit - b'0') / 10;
+        scale /= 10;
+    }
+    nanos
+}
+
+#[cfg(test)]
+mod tests;

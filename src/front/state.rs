@@ -1,0 +1,142 @@
+//! Front: state that all callers' connections share, and that the calls of one connection share.
+
+use std::{sync::Arc, time::Instant};
+
+use h2::server::SendResponse;
+use http::Response;
+
+use super::{
+    accept::{
+        client::{Places, Session},
+        clients::Clients,
+    },
+    admin::readiness,
+    answer,
+    drain::DrainSignal,
+    grpc::health_reflection::GrpcAuxServices,
+    inflight::{Inflight, InflightGuard},
+    limits::{Buffers, FrontLimits, Quota},
+    outgoing::Outgoing,
+    refusal::Refusal,
+};
+use crate::{
+    memory::{MemoryBudget, Purpose},
+    review::Gate,
+    telemetry::Reading,
+};
+
+/// State that all connections share.
+#[derive(Debug)]
+pub struct Front {
+    /// The gate reviews are brought to.
+    pub gate: Arc<Gate>,
+    /// Limits on callers.
+    pub limits: FrontLimits,
+    /// Reviews and verdicts in flight.
+    pub inflight: Arc<Inflight>,
+    /// Connected clients.
+    pub(super) clients: Arc<Clients>,
+    pub(super) aux_services: GrpcAuxServices,
+    /// Places of calls of health and reflection.
+    pub(super) aux_places: Quota,
+    /// Places of initializers' instances.
+    pub(super) attach_places: Quota,
+    /// Places of calls of apiservers that store unfinished objects.
+    pub(super) initialization_places: Quota,
+}
+
+/// State that the calls of one connection share.
+#[derive(Debug)]
+pub(crate) struct ConnectionContext {
+    pub(crate) front: Arc<Front>,
+    pub(crate) session: Arc<Session>,
+    /// Number of the worker that serves the connection.
+    pub(crate) worker: usize,
+    pub(crate) drain: DrainSignal,
+}
+
+/// Reason why the front cannot be built.
+#[derive(Debug, thiserror::Error)]
+#[error("the descriptors that reflection serves are broken; this is a bug in gatepost: {0}")]
+pub struct BuildError(#[from] tonic_reflection::server::Error);
+
+impl Front {
+    /// Builds the front and registers what it knows with the gate's metrics.
+    pub fn new(gate: Arc<Gate>, limits: FrontLimits, budget: Arc<MemoryBudget>) -> Result<Arc<Self>, BuildError> {
+        observe_memory(&gate, &budget);
+        let inflight = Inflight::new(budget, limits.message_bytes);
+        let requests = Arc::clone(&inflight);
+        gate.metrics.observe(Reading::InflightRequests, move || Some(requests.requests() as f64));
+        let [objects, holds] = [(); 2].map(|()| Arc::clone(gate.current.stored()));
+        let labelled = Arc::clone(gate.current.labelled());
+        let unfinished = move || Some((objects.unfinished() + labelled.unfinished()) as f64);
+        gate.metrics.observe(Reading::StoredUnfinished, unfinished);
+        gate.metrics.observe(Reading::StoredHolds, move || Some(holds.held() as f64));
+        readiness::observe(&gate);
+        let aux_services = GrpcAuxServices::new(Arc::clone(&gate.current))?;
+        let places = |places| Quota::new(places, Arc::clone(inflight.budget()));
+        Ok(Arc::new(Self {
+            aux_places: places(Places::Aux),
+            attach_places: places(Places::Attached),
+            initialization_places: places(Places::Initialization),
+            clients: Clients::new(limits.connections, Instant::now()),
+            gate,
+            limits,
+            inflight,
+            aux_services,
+        }))
+    }
+
+    /// One more review, whose head arrived then on that connection.
+    pub(super) fn enter<'a>(&'a self, session: &'a Session, arrived: Instant) -> Result<InflightGuard<'a>, Refusal> {
+        self.inflight.enter(&self.clients, session, arrived)
+    }
+
+    /// Memory in which reviews and answers are held.
+    pub(super) fn budget(&self) -> &Arc<MemoryBudget> {
+        self.inflight.budget()
+    }
+
+    /// Limits on the buffers of one connection.
+    pub(super) fn buffers(&self) -> Buffers {
+        Buffers::of(self.budget().limit())
+    }
+
+    /// Counts and answers a refusal over HTTP/2.
+    pub(super) fn refuse(&self, respond: &mut SendResponse<Outgoing>, refusal: &Refusal) {
+        self.count(refusal);
+        if *refusal != Refusal::Cancelled {
+            // An error here says that the caller is gone.
+            let _ = answer::refuse(respond, refusal);
+        }
+    }
+
+    /// Counts a refusal and puts it in plain HTTP; it must be read soon.
+    pub(super) fn refused(&self, session: &Session, refusal: &Refusal) -> Response<Outgoing> {
+        self.count(refusal);
+        let now = Instant::now();
+        answer::http_refusal(refusal).map(|body| body.until(session.unsent.add(now, now)))
+    }
+
+    fn count(&self, refusal: &Refusal) {
+        if let Some(reason) = refusal.counted() {
+            self.gate.metrics.refused(reason);
+        }
+    }
+}
+
+/// Registers the readings of the memory budget with the metrics.
+fn observe_memory(gate: &Gate, budget: &Arc<MemoryBudget>) {
+    for purpose in Purpose::ALL {
+        let reading = match purpose {
+            Purpose::Review => Reading::HeldForReviews,
+            Purpose::Answer => Reading::HeldForAnswers,
+            Purpose::Queue => Reading::HeldForQueues,
+            Purpose::Verdict => Reading::HeldForVerdicts,
+        };
+        let budget = Arc::clone(budget);
+        gate.metrics.observe(reading, move || Some(budget.held_for(purpose) as f64));
+    }
+    let limit = budget.limit();
+    gate.metrics.observe(Reading::MemoryLimit, move || Some(limit as f64));
+}
