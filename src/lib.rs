@@ -40,6 +40,7 @@ pub mod rotate;
 pub mod watch;
 // Sockets in; a proxy before an apiserver; then settings, threads and drain; then commands.
 pub mod runtime;
+/// The former name of `runtime`.
 pub use runtime as app;
 pub mod cli;
 pub mod front;

@@ -8,14 +8,14 @@ use super::{
     register::against,
 };
 use crate::{
-    app::Settings,
     hooks::ProbeFailure,
     model::{Hook, Protocol, Step, Transport, hook::Address},
     rotate::{
         Candidate, OwnAddresses,
         candidate::CandidateCache,
-        trial::{Tried, trial},
+        probing::{TrialResult, trial},
     },
+    runtime::Settings,
 };
 
 const EXAMPLES: &str = "\
@@ -116,16 +116,16 @@ fn connect(candidate: &Candidate) -> Result<(String, bool), String> {
     for (hook, tried) in hooks.iter().zip(&tried) {
         // Writing to a String cannot fail.
         let _ = match tried {
-            Tried::Passed(took, posted) => {
+            TrialResult::Passed(took, posted) => {
                 let how =
                     posted.as_ref().map_or_else(|| asked(hook).to_owned(), |path| format!("answered POST {path}"));
                 writeln!(output, "  ok      {} at {}: {how}, {} ms", hook.name, hook.endpoint, took.as_millis())
             }
-            Tried::Failed(failure) => {
+            TrialResult::Failed(failure) => {
                 let (name, endpoint) = (&hook.name, &hook.endpoint);
                 writeln!(output, "  FAILED  {name} at {endpoint}: {failure}\n          {}", fix(failure, hook))
             }
-            Tried::Late => writeln!(
+            TrialResult::Late => writeln!(
                 output,
                 "  FAILED  {} at {}: not probed within {} s\n          repair those that fail above, and check again",
                 hook.name,
@@ -134,7 +134,7 @@ fn connect(candidate: &Candidate) -> Result<(String, bool), String> {
             ),
         };
     }
-    let passed = tried.iter().filter(|tried| matches!(tried, Tried::Passed(..))).count();
+    let passed = tried.iter().filter(|tried| matches!(tried, TrialResult::Passed(..))).count();
     let _ = writeln!(output, "{passed} of {} would enter rotation", counted(hooks.len(), "hook"));
     if candidate.snapshot.claimed().next().is_some() {
         let _ = writeln!(output, "no initializer is dialled: their processes attach to serve; see `gatepost status`");

@@ -15,10 +15,10 @@ use super::{
     examine::examine,
 };
 use crate::{
-    app::Settings,
     kube::{KubeAccess, KubeClient, KubeError, List},
     model::HookType,
     rotate::{OnHazard, OwnAddresses, candidate::CandidateCache},
+    runtime::Settings,
     snapshot::SourceFile,
     source::Contents,
 };

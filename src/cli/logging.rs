@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::log_args::Logging;
 use crate::{
-    app::threads::give_way,
+    runtime::threads::give_way,
     telemetry::log::{self, LogLines},
 };
 

@@ -32,8 +32,8 @@ use clap::{Parser, Subcommand};
 
 use self::command::{CommandExit, print, write_lines_by};
 use crate::{
-    app::resources::lower_file_limit,
     kube::plugin,
+    runtime::resources::lower_file_limit,
     telemetry::{Throttle, log},
 };
 

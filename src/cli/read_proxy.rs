@@ -23,13 +23,13 @@ use super::{
     logging,
 };
 use crate::{
-    app::{
+    files::BlockingReads,
+    proxy::{Cluster, ProxiedResources, Proxy, ProxySettings, RequestOrigin, listen},
+    runtime::{
         ProxyAdmin, Settings as Sizes, UnwaitedRuntime,
         listeners::{Port, is_local},
         resources::raise_file_limit,
     },
-    files::BlockingReads,
-    proxy::{Cluster, ProxiedResources, Proxy, ProxySettings, RequestOrigin, listen},
     telemetry::{Metrics, TlsReload},
     tls::{FileCheck, Oldest, ServerFiles, ServerTls},
 };

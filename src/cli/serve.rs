@@ -26,16 +26,16 @@ use super::{
 };
 use crate::{
     adopt::AdoptionScope,
-    app::{
-        Running, Settings, Sidecar,
-        settings::AuditLog,
-        signals::{Signals, StopSignals},
-    },
     kube::KubeAccess,
     model::Dispatch,
     replicas::{Replica, StatusPlace},
     review::{Reasons, Speculation},
     rotate::OnInvalid,
+    runtime::{
+        Running, Settings, Sidecar,
+        settings::AuditLog,
+        signals::{Signals, StopSignals},
+    },
     source::{Adopt, SourceLocation, kubernetes::adopting::Upkeep},
     tls::{Oldest, ServerFiles},
 };
@@ -507,7 +507,7 @@ impl fmt::Display for Size {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::app::DrainResult;
+    use crate::runtime::DrainResult;
 
     #[test]
     fn serve_exits_with_0_only_if_no_review_was_cut() {

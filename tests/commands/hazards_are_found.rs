@@ -11,8 +11,8 @@ use std::{
 use crate::front::until;
 use crate::support::{gate::document, sidecar::Configured};
 use gatepost::{
-    app::{Settings, Sidecar},
     rotate::OnHazard,
+    runtime::{Settings, Sidecar},
 };
 use serde_json::Value;
 
@@ -200,8 +200,8 @@ async fn hazards_deny_keeps_the_last_good_configuration() {
     let configured = Configured::start_with(&[], deny);
     configured.write(&document(&[over_kube_system("a.example.com")]));
     let current = &configured.running.current;
-    until("it is rejected", || current.rejected().is_some()).await;
-    let rejected = current.rejected().expect("rejected");
+    until("it is rejected", || current.status().rejected.get().is_some()).await;
+    let rejected = current.status().rejected.get().expect("rejected");
     assert!(rejected.problems[0].what.starts_with("danger guards-kube-system: "), "{:?}", rejected.problems);
     assert!(configured.hook("a.example.com").is_none());
 }

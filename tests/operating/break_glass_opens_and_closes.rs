@@ -21,10 +21,10 @@ use crate::support::{
     scripted_hook::{Script, ScriptedHook},
 };
 use gatepost::{
-    app::{Running, Settings, Sidecar},
-    live::{Current, break_glass::GlassOrigin, current::STALE_AFTER},
+    live::{Current, STALE_AFTER, break_glass::GlassOrigin},
     model::{BreakGlass, Verdict},
     review::{Gate, Reasons},
+    runtime::{Running, Settings, Sidecar},
     telemetry::{Audit, Metrics},
     wire::pb::k8s::io::{
         api::{
@@ -195,7 +195,7 @@ async fn the_command_opens_and_ends_though_the_rest_of_the_folder_is_broken() {
     let caller = front::caller(running.addresses.tcp).await;
     assert!(!allows(&caller).await);
     write(&folder.path().join("other.yaml"), "kind: Nonsense\n");
-    until("the folder is rejected", || running.current.rejected().is_some()).await;
+    until("the folder is rejected", || running.current.status().rejected.get().is_some()).await;
 
     let place = ("--config", folder.path());
     let (code, _, stderr) = gatepost(&OPEN, place);

@@ -14,7 +14,7 @@ use crate::support::{
     scripted_hook::{Script, ScriptedHook},
 };
 use gatepost::{
-    live::{Current, break_glass::GlassOrigin, current::STALE_AFTER},
+    live::{Current, STALE_AFTER, break_glass::GlassOrigin},
     model::{BreakGlass, Review, Verdict},
     review::{Gate, Reasons, decide},
     telemetry::Audit,

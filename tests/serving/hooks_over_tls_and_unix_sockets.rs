@@ -16,9 +16,9 @@ use crate::support::{
     sidecar::Configured,
 };
 use gatepost::{
-    app::{Running, Settings, Sidecar},
     cli::review::ask,
     hooks::Method,
+    runtime::{Running, Settings, Sidecar},
     snapshot::parse_url,
     wire::pb::k8s::io::api::admission::v1::AdmissionResponse,
 };

@@ -11,11 +11,8 @@ use std::{
 use bytes::{Buf, Bytes, BytesMut};
 use gatepost::{
     front::{Bound, FrontLimits},
-    live::current::STALE_AFTER,
-    review::{
-        Gate, Reasons,
-        read_policy::{ObjectRead, read_policy},
-    },
+    live::STALE_AFTER,
+    review::{Gate, ObjectRead, Reasons, read_policy},
     wire::{
         outbound::framed,
         pb::{

@@ -16,7 +16,7 @@ use std::{
 use gatepost_api::{FailurePolicy, ResourceInitializers, StatusInfo};
 use gatepost_base::offload;
 
-use super::{Initializers, Lifecycle, failure::goes_on_without, unfinished::StoredObject};
+use super::{Initializers, Lifecycle, unfinished::StoredObject};
 
 /// Time between two snapshots.
 // source: "Dynamic admission control configuration", "every 30s ... takes a snapshot of the uninitialized objects".
@@ -75,7 +75,7 @@ impl Correction {
     pub fn of(object: &Arc<StoredObject>, rule: HeadRule) -> Option<Self> {
         let remedy = match (Lifecycle::of(Some(&object.list)), object.list.head()) {
             (Lifecycle::Failed, _) => CorrectiveAction::Delete,
-            (Lifecycle::Pending(_), Some(head)) if goes_on_without(rule.policy) => {
+            (Lifecycle::Pending(_), Some(head)) if rule.policy.fails_open() => {
                 CorrectiveAction::RemoveHead(head.into())
             }
             (Lifecycle::Pending(_), Some(head)) => CorrectiveAction::Fail(Box::new(object.timed_out(head))),

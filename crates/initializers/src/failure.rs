@@ -12,11 +12,6 @@ pub const MAX_CAUSES: usize = 16;
 /// Reason of the cause by which an object's time-out differs from a refusal by an initializer.
 pub const TIMED_OUT: &str = "InitializationTimedOut";
 
-/// Does an object go on without an initializer that did not act? Its failure policy decides, here and nowhere else.
-pub fn goes_on_without(policy: FailurePolicy) -> bool {
-    policy == FailurePolicy::Ignore
-}
-
 /// Reasons why an initializer's part is not done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TurnFailure {
@@ -56,7 +51,7 @@ impl TurnFailure {
                 Some(StatusInfo { code, message, causes, has_details: true, ..*refusal })
             }
             Self::Unproven => None,
-            _ if goes_on_without(policy) => None,
+            _ if policy.fails_open() => None,
             Self::Late | Self::NoRoom | Self::Full => {
                 Some(timed_out(&format!("initializer \"{name}\" did not act in time")))
             }

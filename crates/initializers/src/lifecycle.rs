@@ -4,7 +4,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use gatepost_api::{FailurePolicy, StatusInfo, initialization::MAX_PENDING};
 
-use super::{Initializers, failure::goes_on_without};
+use super::Initializers;
 
 /// State of one object.
 ///
@@ -145,7 +145,7 @@ impl Initialization {
     /// It is not its turn any more: it was done in time after all, or was removed before.
     pub fn time_out(&mut self, name: &str, policy: FailurePolicy) -> Result<Lifecycle, StepError> {
         self.check_turn(name)?;
-        if goes_on_without(policy) {
+        if policy.fails_open() {
             self.remove_head();
             self.settle();
         } else {

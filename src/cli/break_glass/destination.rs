@@ -19,7 +19,7 @@ use crate::{
     kube::{KubeAccess, KubeClient, KubeError},
     replicas::{AdminUrl, HookStanding},
     rotate::{OnHazard, candidate::CandidateCache},
-    snapshot::{Kept, nearest_words},
+    snapshot::{LastGoodDocuments, nearest_words},
     source::{KubernetesLocation, SourceLocation, kubernetes::ObjectSelection},
 };
 
@@ -275,7 +275,11 @@ async fn read(place: &SourceLocation) -> Names {
         Ok(Err(error)) => return Names::unknown(error.to_string()),
         Err(_) => return Names::unknown(format!("{place} gives no answer")),
     };
-    match CandidateCache::default().with_authorizer(true).candidate(&contents, OnHazard::Off, Some(&Kept::default())) {
+    match CandidateCache::default().with_authorizer(true).candidate(
+        &contents,
+        OnHazard::Off,
+        Some(&LastGoodDocuments::default()),
+    ) {
         Ok(candidate) => Names {
             known: {
                 let snapshot = &candidate.snapshot;
@@ -283,7 +287,7 @@ async fn read(place: &SourceLocation) -> Names {
                 let hooks = snapshot.hooks.iter().map(|hook| &hook.name);
                 hooks.chain(initializers.map(|one| &one.name)).map(ToString::to_string).collect()
             },
-            gap: candidate.held.first().map(|held| format!("{} cannot be served, and may hold one", held.file)),
+            gap: candidate.quarantined.first().map(|held| format!("{} cannot be served, and may hold one", held.file)),
         },
         Err(_) => Names::unknown(format!("the configuration of {place} has problems")),
     }

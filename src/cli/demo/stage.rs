@@ -26,10 +26,10 @@ use tokio::{
 };
 
 use crate::{
-    app::{Running, Settings, Sidecar, settings::AuditLog},
     cli::review::ReviewClient,
     hooks::Method,
     model::{Endpoint, Transport, hook::Address},
+    runtime::{Running, Settings, Sidecar, settings::AuditLog},
     wire::pb::k8s::io::api::admission::v1::{AdmissionRequest, AdmissionResponse, AdmissionReview},
 };
 

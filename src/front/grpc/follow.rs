@@ -31,7 +31,7 @@ use crate::{
         unfinished::{StoredEvent, StoredObject},
     },
     memory::{Purpose, Reservation},
-    review::read_policy::head_rule,
+    review::head_rule,
     telemetry::DroppedReport,
     wire::{initialization as wire, outbound::framed, pb::gatepost::v1 as pb},
 };
