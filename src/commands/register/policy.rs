@@ -4,11 +4,8 @@ use gatepost_operator::command::yaml;
 use serde_json::{Value, json};
 
 use crate::{
-    initialize::{
-        VERB,
-        label::{PENDING, STATE},
-    },
     kube::MANAGED_BY,
+    model::initialization::{PENDING_LABEL, STATE_ANNOTATION, VERB},
     snapshot::Snapshot,
 };
 
@@ -43,8 +40,8 @@ fn policy(name: &str, stored: &[String]) -> Value {
              '{key}' in {object}.metadata.{map})"
         )
     };
-    let [label, old_label] = ["object", "oldObject"].map(|object| has(object, "labels", PENDING));
-    let [state, old_state] = ["object", "oldObject"].map(|object| has(object, "annotations", STATE));
+    let [label, old_label] = ["object", "oldObject"].map(|object| has(object, "labels", PENDING_LABEL));
+    let [state, old_state] = ["object", "oldObject"].map(|object| has(object, "annotations", STATE_ANNOTATION));
     let any = format!("{label} || {state} || {old_label} || {old_state}");
     // Clients that read and write JSON may have put a space behind the colon, and the fields into another order.
     let says = |state: &str, phases: &str| format!(r#"variables.{state}.matches('"state": *"({phases})"')"#);
@@ -69,8 +66,8 @@ fn policy(name: &str, stored: &[String]) -> Value {
             "variables": [
                 variable("label", label.clone()),
                 variable("oldLabel", old_label.clone()),
-                variable("state", format!("{state} ? object.metadata.annotations['{STATE}'] : ''")),
-                variable("oldState", format!("{old_state} ? oldObject.metadata.annotations['{STATE}'] : ''")),
+                variable("state", format!("{state} ? object.metadata.annotations['{STATE_ANNOTATION}'] : ''")),
+                variable("oldState", format!("{old_state} ? oldObject.metadata.annotations['{STATE_ANNOTATION}'] : ''")),
                 variable("waits", waits("state")),
                 variable("waited", waits("oldState")),
                 variable("completed", completed),
@@ -78,7 +75,7 @@ fn policy(name: &str, stored: &[String]) -> Value {
                 variable("leaves", "oldObject != null && has(oldObject.metadata.deletionTimestamp)".to_owned()),
                 variable("same", format!(
                     "variables.state == variables.oldState && variables.label == variables.oldLabel && \
-                     (!variables.label || object.metadata.labels['{PENDING}'] == oldObject.metadata.labels['{PENDING}'])"
+                     (!variables.label || object.metadata.labels['{PENDING_LABEL}'] == oldObject.metadata.labels['{PENDING_LABEL}'])"
                 )),
                 variable("mirrored", format!(
                     "request.resource.group == '' && request.resource.resource == 'pods' && \
@@ -126,7 +123,7 @@ fn policy(name: &str, stored: &[String]) -> Value {
                 rule(
                     &format!(
                         "oldObject == null || !variables.oldLabel || !variables.label || \
-                         object.metadata.labels['{PENDING}'] == oldObject.metadata.labels['{PENDING}']"
+                         object.metadata.labels['{PENDING_LABEL}'] == oldObject.metadata.labels['{PENDING_LABEL}']"
                     ),
                     "the label stays as it is until it is removed",
                     "Invalid",

@@ -6,7 +6,7 @@ use crate::{
         AccessCheck, AccessDecision, AccessDecisions, Allowance, Condition, ConditionsDecision, Input, JsonDocument,
         Request, User, decide,
     },
-    initialize::{Initializers, label::State},
+    initialize::{Initializers, marks::InitState},
     model::StatusInfo,
     snapshot::{self, SourceFile},
 };
@@ -107,17 +107,17 @@ const LABEL: &str = "0123abcd";
 fn object(label: Option<&str>, state: Option<&str>) -> Value {
     let mut object = json!({"metadata": {"name": "n", "labels": {"a": "b"}, "annotations": {}}});
     if let Some(label) = label {
-        object["metadata"]["labels"][PENDING] = label.into();
+        object["metadata"]["labels"][PENDING_LABEL] = label.into();
     }
     if let Some(state) = state {
-        object["metadata"]["annotations"][STATE] = state.into();
+        object["metadata"]["annotations"][STATE_ANNOTATION] = state.into();
     }
     object
 }
 
-fn new_state(by: By) -> State {
+fn new_state(by: By) -> InitState {
     let creator = json!({"username": by.name, "uid": "", "groups": by.groups, "extra": {"k": ["v"]}});
-    State::new(Initializers::of(["a.example.com", "b.example.com"]), creator, "2026-11-23T08:00:00Z")
+    InitState::new(Initializers::of(["a.example.com", "b.example.com"]), creator, "2026-11-23T08:00:00Z")
 }
 
 const COMPLETED: &str = r#"{"state":"Completed","pending":[]}"#;
@@ -160,7 +160,7 @@ fn initializers_policy_refuses_a_forged_creator() {
         text.replacen(r#""creator":{"#, r#""creator":{"username":"admin","groups":["system:masters"],"#, 1),
     ] {
         assert_eq!(broken(&rules, ANN, None, &object(Some(LABEL), Some(&text))), [0; 0], "{text}");
-        if let Ok(state) = State::read(&text) {
+        if let Ok(state) = InitState::read(&text) {
             assert_eq!((state.username(), &state.creator["groups"]), (Some("ann"), &json!(ANN.groups)), "{text}");
         }
     }
