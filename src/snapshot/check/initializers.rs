@@ -11,14 +11,10 @@ use super::{
     selector,
 };
 use crate::{
-    initialize::{
-        MOST_PENDING,
-        label::{Unfit, unfit},
-        order,
-    },
     model::{
         Claimants, FailurePolicy, Initializer, Operation, ResourceInitializers, Rule, Scope, Selector, SideEffects,
         bypass::Who,
+        initialization::{MAX_PENDING, Unfit, order, unfit},
     },
     snapshot::document::{
         Dialect,
@@ -128,9 +124,9 @@ pub(crate) fn check(at: &Node<'_>) -> Option<ResourceInitializers> {
             initializers.push(initializer);
         }
     }
-    if list.items().count() > MOST_PENDING {
+    if list.items().count() > MAX_PENDING {
         list.problem(
-            format!("has more than {MOST_PENDING} initializers"),
+            format!("has more than {MAX_PENDING} initializers"),
             "which no object can wait for",
             "merge some of them, or remove those that are not needed",
         );
@@ -357,7 +353,7 @@ pub(super) fn check_stored(at: &Node<'_>, (group, resource): (&str, &str), initi
     let place = at.key("stored");
     let these = quoted(resource);
     let unfit = unfit(group, resource).map(|unfit| match unfit {
-        Unfit::NotKept => ("marks objects that are stored", format!("and those of {these} are not")),
+        Unfit::NotStored => ("marks objects that are stored", format!("and those of {these} are not")),
         Unfit::Needed(why) => {
             ("hides objects until they are initialized", format!("and those of {these} must be seen: {why}"))
         }
