@@ -12,7 +12,7 @@ use gatepost::{
     },
     model::{Phase, Rope, Verdict},
     patch::{Document, Patch, PatchLimits},
-    review::{Caller, Gate, Reasons, decide},
+    review::{AdmissionDeps, Caller, Reasons, decide},
     wire::{
         inbound::view,
         pb::k8s::io::{
@@ -28,7 +28,7 @@ use crate::support::{
     reviews::{create_pod, message},
 };
 
-fn by_label() -> Arc<Gate> {
+fn by_label() -> Arc<AdmissionDeps> {
     let yaml = r"
 apiVersion: gatepost.dev/v1alpha1
 kind: AdmissionControlConfiguration
@@ -46,7 +46,7 @@ resourceInitializers:
     gate
 }
 
-async fn ask(gate: &Gate, phase: Phase, request: AdmissionRequest) -> Verdict {
+async fn ask(gate: &AdmissionDeps, phase: Phase, request: AdmissionRequest) -> Verdict {
     let review = view(Rope::new([message(request)])).unwrap();
     decide(gate, &review, &Caller { phase, ..caller(Duration::from_secs(20)) }).await
 }
@@ -94,7 +94,7 @@ fn with(object: &Value, state: &State, label: bool) -> Value {
     object
 }
 
-async fn stored(gate: &Gate) -> Value {
+async fn stored(gate: &AdmissionDeps) -> Value {
     patched(&ask(gate, Phase::Mutate, create("ann", &pod())).await, &pod())
 }
 
@@ -123,7 +123,7 @@ async fn a_new_object_is_marked_with_its_list_and_its_creator_and_nobody_has_act
 }
 
 #[tokio::test]
-async fn who_may_initialize_passes_them_by_and_nobody_marks_an_object_himself() {
+async fn permitted_users_skip_initializers_and_marks_of_clients_are_refused() {
     let gate = by_label();
     let listed = |names: &str| {
         let mut pod = pod();
