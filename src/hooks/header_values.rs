@@ -1,12 +1,28 @@
-//! Media type: can a `Content-Type` be read?
-//!
-//! Its value does not matter to kube-apiserver, which recognizes the encoding by the body. But an answer whose type
-//! cannot be parsed is not decoded. Source: Go's `mime.ParseMediaType`, called by client-go's `rest.Request`.
+//! Values of an answer's headers, as Go's HTTP client reads them.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
-/// Can the header's value be read? An empty one is as good as none.
-pub(super) fn is_readable(value: &[u8]) -> bool {
+/// The content encoding that we accept, as kube-apiserver (Go's `http.Transport`) does.
+pub(super) const GZIP: &str = "gzip";
+
+/// True if this value of `Content-Encoding` is gzip. Bodies in other encodings are left as they are, as by Go.
+pub(super) fn is_gzip(encoding: &[u8]) -> bool {
+    encoding.eq_ignore_ascii_case(GZIP.as_bytes())
+}
+
+/// Pause that a value of `Retry-After` asks for, as client-go reads it: a whole number of seconds. `None` for a date and
+/// anything else; zero for a negative number. Source: `retryAfterSeconds` in client-go's `rest/request.go`, by Go's
+/// `strconv.Atoi`.
+pub(super) fn retry_after(value: &[u8]) -> Option<Duration> {
+    let seconds: i64 = std::str::from_utf8(value).ok()?.parse().ok()?;
+    Some(Duration::from_secs(u64::try_from(seconds).unwrap_or_default()))
+}
+
+/// True if this value of `Content-Type` can be parsed. An empty one can.
+///
+/// kube-apiserver recognizes the encoding by the body, but does not decode an answer whose type cannot be parsed.
+/// Source: Go's `mime.ParseMediaType`, called by client-go's `rest.Request`.
+pub(super) fn is_readable_media_type(value: &[u8]) -> bool {
     if value.is_empty() || value == b"application/json" {
         return true;
     }
@@ -38,7 +54,7 @@ fn are_parameters(mut rest: &str) -> bool {
     }
 }
 
-/// Name, value, and what is behind them.
+/// Name and value of the first parameter, and the rest.
 fn parameter(text: &str) -> Option<(&str, String, &str)> {
     let (name, rest) = token(text.strip_prefix(';')?.trim_start());
     let rest = rest.trim_start().strip_prefix('=').filter(|_| !name.is_empty())?.trim_start();
@@ -52,7 +68,8 @@ fn parameter(text: &str) -> Option<(&str, String, &str)> {
     Some((name, value, behind))
 }
 
-/// Value of a quoted text, given the text behind its first quote. A backslash is one where it needs not be escaped.
+/// Value of a quoted text, and the rest; `text` begins behind the first quote. A backslash before a character that needs
+/// no escape is a backslash.
 fn quoted_value(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut signs = text.char_indices().peekable();
@@ -87,7 +104,7 @@ mod tests {
 
     /// As `mime.ParseMediaType` of Go 1.26 reads them.
     #[test]
-    fn what_go_can_read_is_readable_and_nothing_else() {
+    fn media_types_are_readable_that_go_can_parse() {
         for good in [
             "",
             "application/json",
@@ -109,7 +126,7 @@ mod tests {
             "\u{212a}/b",
             "{}",
         ] {
-            assert!(is_readable(good.as_bytes()), "{good}");
+            assert!(is_readable_media_type(good.as_bytes()), "{good}");
         }
         for bad in [
             " ",
@@ -133,8 +150,33 @@ mod tests {
             "é/b",
             "a/é",
         ] {
-            assert!(!is_readable(bad.as_bytes()), "{bad}");
+            assert!(!is_readable_media_type(bad.as_bytes()), "{bad}");
         }
-        assert!(!is_readable(b"a/\xff"));
+        assert!(!is_readable_media_type(b"a/\xff"));
+    }
+
+    #[test]
+    fn retry_after_is_read_in_whole_seconds() {
+        let read = |text: &str| retry_after(text.as_bytes()).map(|wait| wait.as_secs());
+        for (text, seconds) in
+            [("7", 7), ("0", 0), ("+7", 7), ("007", 7), ("-1", 0), ("9223372036854775807", 9_223_372_036_854_775_807)]
+        {
+            assert_eq!(read(text), Some(seconds), "{text}");
+        }
+        for unreadable in [
+            "",
+            " 7",
+            "1.5",
+            "1_0",
+            "0x1",
+            "soon",
+            "-",
+            "7,8",
+            "9223372036854775808",
+            "Sun, 06 Nov 1994 08:49:37 GMT",
+            "Fri, 06 Nov 2076 08:49:37 GMT",
+        ] {
+            assert_eq!(read(unreadable), None, "{unreadable}");
+        }
     }
 }

@@ -5,7 +5,7 @@ mod starved;
 mod torn;
 mod unread;
 
-use std::sync::Arc;
+use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
 use bytes::Bytes;
 use tokio::{
@@ -14,11 +14,11 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::{Ended, Http2Connection, Limits};
+use super::{Alarm, DriveOutcome, Http2Connection, Limits};
 use crate::{
     hooks::{
-        Arrival, Call, FailedCall, Reply, Responses, answer_room::AnswerRoom, command::Command,
-        http2::scripted::Scripted,
+        Arrival, Call, FailedCall, Reply, Responses, answer_buffer::AnswerBudget, commands::Command,
+        http2::testing::ScriptedHook,
     },
     memory::MemoryBudget,
     model::CallFailure,
@@ -26,11 +26,11 @@ use crate::{
 
 /// A connection to a scripted hook, and what a test holds of both.
 struct Scene {
-    hook: Scripted<DuplexStream>,
+    hook: ScriptedHook<DuplexStream>,
     commands: UnboundedSender<Command>,
     budget: Arc<MemoryBudget>,
     responses: Arc<Responses>,
-    ended: JoinHandle<Ended<DuplexStream>>,
+    ended: JoinHandle<DriveOutcome<DuplexStream>>,
 }
 
 const BATCH: usize = 64 << 10;
@@ -38,8 +38,8 @@ const BATCH: usize = 64 << 10;
 /// A budget of that size, and a connection's bounds.
 fn limits(budget: usize) -> (Arc<MemoryBudget>, Limits) {
     let budget = MemoryBudget::new(budget);
-    let answers = AnswerRoom::of_one_hook(&budget);
-    let limits = Limits { batch: BATCH, answer: 1 << 20, answers, budget: Arc::clone(&budget) };
+    let answers = AnswerBudget::new(&budget);
+    let limits = Limits { batch: BATCH, answer: 1 << 20, answers, memory: Arc::clone(&budget) };
     (budget, limits)
 }
 
@@ -48,7 +48,7 @@ async fn connected(pipe: usize, budget: usize, settings: &[(u16, u32)]) -> Scene
     let (ours, theirs) = duplex(pipe);
     let (budget, limits) = limits(budget);
     let mut connection = Http2Connection::new(ours, limits, false, "hook:1");
-    let (hook, greeted) = tokio::join!(Scripted::greet(theirs, settings), connection.handshake());
+    let (hook, greeted) = tokio::join!(ScriptedHook::greet(theirs, settings), connection.handshake());
     greeted.expect("greeted");
     let (commands, mut received) = unbounded_channel();
     let ended = tokio::spawn(async move { connection.drive(&mut received, Vec::new()).await });
@@ -84,4 +84,19 @@ impl Scene {
 
 fn body(len: usize) -> Bytes {
     vec![b'x'; len].into()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_alarm_rings_at_the_earliest_time_it_was_set_for() {
+    let began = tokio::time::Instant::now().into_std();
+    let at = |secs| began + Duration::from_secs(secs);
+    let mut alarm = Alarm::default();
+    for (set, other, rings) in [(3, 3, 3), (9, 5, 5), (7, 9, 7)] {
+        let first = poll_fn(|cx| Poll::Ready(alarm.poll(cx, Some(at(set))))).await;
+        assert!(first.is_pending());
+        poll_fn(|cx| alarm.poll(cx, Some(at(other)))).await;
+        let now = tokio::time::Instant::now().into_std();
+        assert!(now >= at(rings) && now < at(rings + 1), "{:?}", now - began);
+    }
+    assert!(poll_fn(|cx| Poll::Ready(alarm.poll(cx, None))).await.is_pending());
 }

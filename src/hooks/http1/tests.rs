@@ -2,16 +2,12 @@ use tokio::{net::UnixStream, time::timeout};
 
 use super::*;
 use crate::{
-    hooks::{
-        Resources,
-        connection_budget::Slot,
-        socket::{Socket, Stream},
-    },
+    hooks::{Resources, connect::Stream},
     model::{Endpoint, Transport, hook::Address},
 };
 
 /// The hook's share of the connection budget.
-const MOST: usize = 64;
+const MAX_CONNECTIONS: usize = 64;
 
 /// The longest anything may take here.
 const LONG: Duration = Duration::from_secs(20);
@@ -23,9 +19,9 @@ async fn pool(idle: usize) -> (Pool, Vec<UnixStream>) {
     let mut hooks = Vec::new();
     for _ in 0..idle {
         let (ours, hook) = UnixStream::pair().expect("a pair");
-        let slot = pool.exchange.dialler.room().await.expect("room");
-        let socket = Socket::new(Stream::Unix(ours), slot);
-        let connection = Http1Connection::over(socket, pool.exchange.gone.clone()).await.expect("a connection");
+        let slot = pool.runner.dialler.slot().await.expect("room");
+        let socket = Socket { stream: Stream::Unix(ours), slot };
+        let connection = Http1Connection::over(socket, pool.runner.gone.clone()).await.expect("a connection");
         pool.keep_idle(connection);
         hooks.push(hook);
     }
@@ -33,75 +29,75 @@ async fn pool(idle: usize) -> (Pool, Vec<UnixStream>) {
 }
 
 #[tokio::test]
-async fn idle_connections_are_not_old() {
+async fn idle_connections_are_closed_after_a_timeout() {
     let (mut pool, _hooks) = pool(5).await;
     let now = Instant::now();
     pool.tidy(now);
     assert_eq!(pool.idle.len(), 5);
-    assert!(pool.alarm().is_some_and(|alarm| alarm <= now + IDLE_FOR));
-    pool.tidy(now + IDLE_FOR);
+    assert!(pool.alarm().is_some_and(|alarm| alarm <= now + IDLE_TIMEOUT));
+    pool.tidy(now + IDLE_TIMEOUT);
     assert!(pool.is_bare());
     assert_eq!(pool.alarm(), None);
 }
 
 #[tokio::test]
-async fn idle_connections_give_way_to_a_lane_that_waits_for_room() {
-    let (mut pool, _hooks) = pool(MOST).await;
-    let dialler = pool.exchange.dialler.clone();
+async fn an_idle_connection_gives_way_to_a_client_that_waits_for_a_slot() {
+    let (mut pool, _hooks) = pool(MAX_CONNECTIONS).await;
+    let dialler = pool.runner.dialler.clone();
     pool.tidy(Instant::now());
-    assert_eq!(pool.idle.len(), MOST, "nobody wants their room");
-    let waits = tokio::spawn(async move { dialler.room().await });
-    while pool.exchange.dialler.waiting() == 0 {
+    assert_eq!(pool.idle.len(), MAX_CONNECTIONS, "nobody wants their room");
+    let waits = tokio::spawn(async move { dialler.slot().await });
+    while pool.runner.dialler.share.waiting() == 0 {
         tokio::task::yield_now().await;
     }
     pool.tidy(Instant::now());
-    assert_eq!(pool.idle.len(), MOST - 1);
+    assert_eq!(pool.idle.len(), MAX_CONNECTIONS - 1);
     assert!(timeout(LONG, waits).await.expect("in time").expect("no panic").is_ok());
     pool.tidy(Instant::now());
-    assert_eq!(pool.idle.len(), MOST - 1);
+    assert_eq!(pool.idle.len(), MAX_CONNECTIONS - 1);
 }
 
 #[tokio::test]
-async fn a_lane_with_more_than_its_part_hands_room_over_although_its_own_calls_wait() {
-    let (mut pool, _hooks) = pool(MOST).await;
+async fn a_client_with_more_than_its_part_gives_a_connection_up_although_its_own_calls_wait() {
+    let (mut pool, _hooks) = pool(MAX_CONNECTIONS).await;
     let mut links: Vec<_> = pool.idle.drain(..).map(|idle| idle.connection).collect();
     // One call of this client waits, and one of another.
     let Ok(ConnectionChoice::Wait(mut offer)) = pool.queue.join() else { panic!("there is place in the queue") };
-    let dialler = pool.exchange.dialler.clone();
-    let other = tokio::spawn(async move { dialler.room().await });
-    while pool.exchange.dialler.waiting() == 0 {
+    let dialler = pool.runner.dialler.clone();
+    let other = tokio::spawn(async move { dialler.slot().await });
+    while pool.runner.dialler.share.waiting() == 0 {
         tokio::task::yield_now().await;
     }
     // All of them are busy.
     for _ in &links {
-        pool.exchanges.spawn(pending());
+        pool.running.spawn(pending());
     }
     pool.release(links.pop().expect("a connection"));
     assert!(offer.try_recv().is_err(), "its own call waits on");
-    let slot: Slot = timeout(LONG, other).await.expect("in time").expect("no panic").expect("room");
+    let slot: Slot = timeout(LONG, other).await.expect("in time").expect("no panic").expect("a slot");
     pool.release(links.pop().expect("a connection"));
-    assert!(matches!(offer.try_recv(), Ok(ConnectionChoice::Used(_))), "nobody else waits");
+    assert!(matches!(offer.try_recv(), Ok(ConnectionChoice::Reused(_))), "nobody else waits");
     drop(slot);
 }
 
 #[tokio::test]
 async fn idle_connections_give_way_to_a_call_that_waits() {
     let (mut pool, _hooks) = pool(2).await;
-    let (arbiter, now) = (pool.exchange.arbiter.clone(), Instant::now());
-    pool.tidy(now + PATIENCE);
+    let (arbiter, now) = (pool.runner.arbiter.clone(), Instant::now());
+    pool.tidy(now + EVICTION_DELAY);
     assert_eq!(pool.idle.len(), 2);
     let _waiting = arbiter.want_eviction();
-    assert!(pool.alarm().is_some_and(|alarm| alarm <= now + PATIENCE));
-    pool.tidy(now + PATIENCE);
+    assert!(pool.alarm().is_some_and(|alarm| alarm <= now + EVICTION_DELAY));
+    pool.tidy(now + EVICTION_DELAY);
     assert!(pool.is_bare());
 }
 
 #[tokio::test]
-async fn a_connection_that_ended_while_idle_is_let_go() {
+async fn an_idle_connection_that_has_ended_is_dropped() {
     let (mut pool, hooks) = pool(2).await;
     drop(hooks);
     while pool.idle.iter().any(|idle| idle.connection.is_alive()) {
-        pool.exchange.gone.notified().await;
+        pool.runner.gone.notified().await;
     }
     assert!(pool.take_idle().is_none());
     assert!(pool.is_bare());

@@ -6,7 +6,7 @@ use tokio::time::{sleep, timeout};
 
 use super::*;
 use crate::{
-    hooks::http2::scripted::call,
+    hooks::http2::testing::call,
     http2::frame::{DEFAULT_WINDOW, flag, kind, setting},
 };
 
@@ -37,7 +37,7 @@ async fn a_connection_whose_window_is_used_up_is_left_after_two_calls_and_three_
     }
     let ended = timeout(SECOND, scene.ended).await.expect("it is left").expect("no panic");
     assert_eq!(ended.why.as_deref(), Some("the hook gives no room for calls on this connection"));
-    assert!(ended.starved && ended.answered && ended.leaving.is_some());
+    assert!(ended.starved && ended.answered && ended.draining.is_some());
 }
 
 #[tokio::test(start_paused = true)]
@@ -48,7 +48,7 @@ async fn a_connection_without_room_is_left_while_one_call_waits_for_ten_seconds(
         sleep(9 * SECOND).await;
         assert!(!scene.ended.is_finished(), "{settings:?}");
         let ended = timeout(2 * SECOND, scene.ended).await.expect("it is left").expect("no panic");
-        assert!(ended.starved && ended.leaving.is_some(), "{settings:?}");
+        assert!(ended.starved && ended.draining.is_some(), "{settings:?}");
         assert_eq!(ended.unsent.len(), usize::from(settings == NO_STREAMS), "a call that has begun stays");
     }
 }

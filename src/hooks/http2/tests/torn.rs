@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::*;
 use crate::{
-    hooks::http2::scripted::{call, field, headers},
+    hooks::http2::testing::{call, field, headers},
     http2::frame::{self, flag, kind},
 };
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::{
-    hooks::http2::scripted::{call, field, headers},
+    hooks::http2::testing::{call, field, headers},
     http2::frame::{code, flag, kind, setting},
 };
 

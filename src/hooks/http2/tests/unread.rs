@@ -6,7 +6,7 @@ use tokio::{io::AsyncReadExt, time::sleep};
 
 use super::*;
 use crate::{
-    hooks::http2::scripted::call,
+    hooks::http2::testing::call,
     http2::frame::{DEFAULT_MAX_FRAME, HEAD, kind, setting},
 };
 

@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     hooks::{
         ProcessingEvidence,
-        http2::scripted::{call, headers},
+        http2::testing::{call, headers},
     },
     http2::frame::{code, flag, kind, setting},
 };
@@ -82,7 +82,7 @@ async fn a_second_goaway_leaves_more_calls_out() {
     }
     scene.hook.goaway(3, code::NO_ERROR).await;
     let ended = scene.ended.await.expect("no panic");
-    let mut leaving = ended.leaving.expect("two are due");
+    let mut leaving = ended.draining.expect("two are due");
     scene.hook.goaway(1, code::NO_ERROR).await;
     scene.hook.answer(1, b"yes").await;
     leaving.finish_calls().await;
@@ -100,7 +100,7 @@ async fn a_connection_that_leaves_ends_with_the_last_deadline() {
     scene.ask(call(&scene.responses, 0, body(10), SECOND));
     scene.hook.call().await;
     scene.hook.goaway(1, code::NO_ERROR).await;
-    let mut leaving = scene.ended.await.expect("no panic").leaving.expect("one is due");
+    let mut leaving = scene.ended.await.expect("no panic").draining.expect("one is due");
     let began = tokio::time::Instant::now();
     leaving.finish_calls().await;
     assert!(leaving.is_settled() && began.elapsed() < 2 * SECOND);
@@ -126,7 +126,7 @@ async fn a_hook_that_hangs_up_after_goaway_is_quoted() {
     tokio::io::AsyncWriteExt::write_all(&mut scene.hook.0, &both).await.expect("written");
     drop(scene.hook);
     let mut ended = scene.ended.await.expect("no panic");
-    if let Some(leaving) = &mut ended.leaving {
+    if let Some(leaving) = &mut ended.draining {
         leaving.finish_calls().await;
     }
     let failure = scene.responses.take_now().remove(0).1.expect_err("failed").failure.to_string();

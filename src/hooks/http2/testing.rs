@@ -1,4 +1,4 @@
-//! Scripted: a hook's side of one HTTP/2 connection, frame by frame, for tests.
+//! ScriptedHook: a hook's side of one HTTP/2 connection, frame by frame, for tests.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,21 +14,21 @@ use crate::{
 
 /// A hook's side of one connection.
 #[derive(Debug)]
-pub(in super::super) struct Scripted<S>(pub(in super::super) S);
+pub(in crate::hooks) struct ScriptedHook<S>(pub(in crate::hooks) S);
 
 /// `:status: 200`, `content-type: application/grpc`.
-pub(in super::super) fn headers() -> Vec<u8> {
+pub(in crate::hooks) fn headers() -> Vec<u8> {
     [&[0x88, 0x0f, 0x10, 16][..], b"application/grpc"].concat()
 }
 
 /// A field spelled out.
-pub(in super::super) fn field(name: &str, value: &str) -> Vec<u8> {
+pub(in crate::hooks) fn field(name: &str, value: &str) -> Vec<u8> {
     [&[0, name.len() as u8], name.as_bytes(), &[value.len() as u8], value.as_bytes()].concat()
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Scripted<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> ScriptedHook<S> {
     /// Over this socket: hears the greeting and greets with these settings.
-    pub(in super::super) async fn greet(socket: S, settings: &[(u16, u32)]) -> Self {
+    pub(in crate::hooks) async fn greet(socket: S, settings: &[(u16, u32)]) -> Self {
         let mut hook = Self(socket);
         let mut preface = [0; PREFACE.len()];
         hook.0.read_exact(&mut preface).await.expect("a preface");
@@ -38,21 +38,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Scripted<S> {
         hook
     }
 
-    pub(in super::super) async fn send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+    pub(in crate::hooks) async fn send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
         let mut out = Vec::new();
         frame::put(&mut out, kind, flags, stream, payload);
         self.0.write_all(&out).await.expect("our connection reads");
     }
 
-    /// As [`Scripted::send`], to a connection that may have ended.
-    pub(in super::super) async fn try_send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> bool {
+    /// As [`ScriptedHook::send`], to a connection that may have ended.
+    pub(in crate::hooks) async fn try_send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> bool {
         let mut out = Vec::new();
         frame::put(&mut out, kind, flags, stream, payload);
         self.0.write_all(&out).await.is_ok()
     }
 
     /// The next frame, or `None` where the connection has ended.
-    pub(in super::super) async fn any(&mut self) -> Option<(FrameHead, Vec<u8>)> {
+    pub(in crate::hooks) async fn any(&mut self) -> Option<(FrameHead, Vec<u8>)> {
         let mut head = [0; HEAD];
         self.0.read_exact(&mut head).await.ok()?;
         let head = FrameHead::read(&head);
@@ -72,7 +72,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Scripted<S> {
     }
 
     /// Waits until all that was sent has been read: a PING behind it is answered.
-    pub(in super::super) async fn is_heard(&mut self) {
+    pub(in crate::hooks) async fn wait_until_read(&mut self) {
         self.send(kind::PING, 0, 0, &[0; 8]).await;
         while let Some((head, _)) = self.any().await {
             if head.kind == kind::PING && head.has(flag::ACK) {
@@ -82,12 +82,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Scripted<S> {
     }
 
     /// Reads until the connection ends.
-    pub(in super::super) async fn hear_out(&mut self) {
+    pub(in crate::hooks) async fn read_to_end(&mut self) {
         while self.any().await.is_some() {}
     }
 
     /// Reads a whole call, and returns its stream.
-    pub(in super::super) async fn call(&mut self) -> u32 {
+    pub(in crate::hooks) async fn call(&mut self) -> u32 {
         loop {
             let (head, _) = self.next().await.expect("a call");
             if head.kind == kind::DATA && head.has(flag::END_STREAM) {
@@ -97,7 +97,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Scripted<S> {
     }
 
     /// Answers a gRPC call with this message.
-    pub(in super::super) async fn answer(&mut self, stream: u32, message: &[u8]) {
+    pub(in crate::hooks) async fn answer(&mut self, stream: u32, message: &[u8]) {
         self.send(kind::HEADERS, flag::END_HEADERS, stream, &headers()).await;
         let framed = [&[0][..], &(message.len() as u32).to_be_bytes(), message].concat();
         for part in framed.chunks(16_384) {
@@ -108,13 +108,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Scripted<S> {
     }
 
     /// Sends GOAWAY.
-    pub(in super::super) async fn goaway(&mut self, last: u32, code: u32) {
+    pub(in crate::hooks) async fn goaway(&mut self, last: u32, code: u32) {
         self.send(kind::GOAWAY, 0, 0, &[last.to_be_bytes(), code.to_be_bytes()].concat()).await;
     }
 }
 
 /// A gRPC call of that body, to be answered within `time`.
-pub(in super::super) fn call(responses: &Arc<Responses>, tag: u32, body: Bytes, time: Duration) -> Call {
+pub(in crate::hooks) fn call(responses: &Arc<Responses>, tag: u32, body: Bytes, time: Duration) -> Call {
     Call {
         request: HookRequest::Grpc(GrpcRequest { method: Method::Validate, namespace_labels: None }),
         body: Rope::new([body]),

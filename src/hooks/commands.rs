@@ -1,17 +1,34 @@
-//! PendingCalls: calls and probes that wait for a connection.
+//! Commands to a worker's client, and the calls and probes among them that wait for a connection.
 
-use std::{future::pending, time::Duration};
+use std::{
+    future::pending,
+    time::{Duration, Instant},
+};
 
 use tokio::{
-    sync::mpsc::UnboundedReceiver,
-    time::{Instant, sleep},
+    sync::{mpsc::UnboundedReceiver, oneshot},
+    time::{sleep, sleep_until},
 };
 
-use super::{
-    call::Call,
-    command::{Command, Probe},
+use super::call::Call;
+use crate::{
+    clock::now,
+    model::{CallFailure, Unreachable},
 };
-use crate::model::{CallFailure, Unreachable};
+
+/// Channel for the result of a probe: whether there is a connection.
+pub(super) type Probe = oneshot::Sender<Result<(), Unreachable>>;
+
+/// Command to a worker's client.
+#[derive(Debug)]
+pub(super) enum Command {
+    /// Carry out this call.
+    Ask(Call),
+    /// Reset abandoned calls.
+    CancelAbandoned,
+    /// Report whether the hook can be connected to, once that is known.
+    Probe(Probe),
+}
 
 /// Calls and probes that wait for a connection.
 #[derive(Debug, Default)]
@@ -25,13 +42,12 @@ impl PendingCalls {
         self.calls.is_empty() && self.probes.is_empty()
     }
 
-    /// Takes the commands there are, once there is one; `open` ends when there will be none. About every `pace`, calls
-    /// that have waited too long are dropped.
+    /// Waits for a command, and takes all there are; `open` becomes false when there will be none any more. About every
+    /// `pace`, calls past their deadlines are dropped.
     pub(super) async fn receive(&mut self, commands: &mut UnboundedReceiver<Command>, open: &mut bool, pace: Duration) {
-        let waits = !self.calls.is_empty();
         tokio::select! {
             command = commands.recv(), if *open => self.take(command, commands, open),
-            () = sleep(pace), if waits => self.drop_late(Instant::now()),
+            () = sleep(pace), if !self.calls.is_empty() => self.drop_late(now()),
             else => pending().await,
         }
     }
@@ -44,45 +60,43 @@ impl PendingCalls {
                 Command::Ask(call) => self.calls.push(call),
                 Command::Probe(probe) => self.probes.push(probe),
                 Command::CancelAbandoned => abandoned = true,
-                #[cfg(test)]
-                Command::Panic => panic!("a test said so"),
             }
             next = commands.try_recv().ok();
         }
-        // Once for all of them: to look through the calls for each would take the square of their number.
+        // Once for all commands: the time would otherwise grow with the square of the number of calls.
         if abandoned {
             self.drop_abandoned();
         }
     }
 
-    /// Lets go of calls whose time is over.
+    /// Drops calls past their deadlines.
     fn drop_late(&mut self, now: Instant) {
-        self.calls.retain(|call| call.deadline > now.into_std());
+        self.calls.retain(|call| call.deadline > now);
     }
 
-    /// Lets go of those nobody waits for any more.
+    /// Drops abandoned calls and probes.
     pub(super) fn drop_abandoned(&mut self) {
         self.calls.retain(|call| !call.is_abandoned());
         self.probes.retain(|probe| !probe.is_closed());
     }
 
-    /// There is a connection; the calls are for it to carry out.
+    /// Reports a connection to the probes, and takes the calls that it is to carry.
     pub(super) fn connected(&mut self) -> Vec<Call> {
         self.probes.drain(..).for_each(report_connected);
         std::mem::take(&mut self.calls)
     }
 
-    /// There is none, and this is why.
+    /// Fails all calls and probes: there is no connection.
     pub(super) fn fail(&mut self, why: &Unreachable) {
         self.settle(&CallFailure::Connect(why.clone()));
         for probe in self.probes.drain(..) {
-            // One that stopped waiting needs no result.
+            // A probe that stopped waiting needs no result.
             let _ = probe.send(Err(why.clone()));
         }
     }
 
-    /// There may be one, but the calls will not be answered on it. Probes wait on.
-    pub(super) fn give_up(&mut self, why: &str) {
+    /// Fails all calls. Probes wait on.
+    pub(super) fn fail_calls(&mut self, why: &str) {
         self.settle(&CallFailure::Connection(why.to_owned()));
     }
 
@@ -93,8 +107,16 @@ impl PendingCalls {
     }
 }
 
-/// Reports to a probe that there is a connection.
+/// Reports a connection to a probe.
 pub(super) fn report_connected(probe: Probe) {
-    // One that stopped waiting needs no result.
+    // A probe that stopped waiting needs no result.
     let _ = probe.send(Ok(()));
+}
+
+/// Waits until that time; without one, for ever.
+pub(super) async fn sleep_until_some(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time.into()).await,
+        None => pending().await,
+    }
 }

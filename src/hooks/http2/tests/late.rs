@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::{
     clock::now,
-    hooks::http2::scripted::call,
+    hooks::http2::testing::call,
     http2::frame::{code, flag, kind, setting},
 };
 
