@@ -28,7 +28,7 @@ use super::guarded::our_user;
 use crate::{
     clock::BootMoment,
     files,
-    snapshot::{Kept, SourceFile},
+    snapshot::{LastGoodDocuments, SourceFile},
 };
 
 const MAGIC: &str = "gatepost last good configuration ";
@@ -254,7 +254,13 @@ impl LastGoodFile {
     ///
     /// # Errors
     /// [`LastGoodError`]; the former file stays, unless only the last step, syncing the folder, has failed.
-    pub fn write(&self, kept: &Kept, digest: &str, revision: &str, read: BootMoment) -> Result<(), LastGoodError> {
+    pub fn write(
+        &self,
+        kept: &LastGoodDocuments,
+        digest: &str,
+        revision: &str,
+        read: BootMoment,
+    ) -> Result<(), LastGoodError> {
         let path = self.shown();
         let unwritable = |error: io::Error| LastGoodError::Unwritable { path: path.clone(), cause: error.to_string() };
         let encoded = |bytes: &Bytes| STANDARD.encode(bytes);

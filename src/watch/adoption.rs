@@ -45,7 +45,7 @@ use crate::{
     },
     clock::{Moment, slept},
     kube::{KubeAccess, KubeClient, KubeError, ReloadingClient},
-    live::{Current, current::STALE_AFTER},
+    live::{Current, STALE_AFTER},
     source::{AdoptionReads, AdoptionView, kubernetes::adopting::micro_time},
     telemetry::{Audit, Metrics, Webhooks},
 };
