@@ -6,6 +6,8 @@
 //! ratio of their medians.
 #![allow(clippy::expect_used, clippy::print_stderr, reason = "a bench stops where its own setup is wrong")]
 
+#[path = "common/allocator.rs"]
+mod allocator;
 #[path = "../tests/support/gate.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the tests share it")]
 mod gate;

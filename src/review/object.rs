@@ -130,7 +130,7 @@ pub(super) fn patched(
     let texts = patch.size() + before.map_or(0, |before| before.texts);
     // The difference is held twice for a moment: as it is written, and joined.
     reach(&mut room, document.held() + texts + 2 * changes.as_ref().map_or(0, Changes::size))?;
-    let difference = changes.map(|changes| changes.written());
+    let difference = changes.map(|changes| changes.to_patch());
     let held = document.held() + difference.as_ref().map_or(0, Rope::len) + texts;
     reach(&mut room, held)?;
     let difference = difference.map(|rope| rope.copy_of(0..rope.len()));

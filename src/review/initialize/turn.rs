@@ -337,7 +337,7 @@ impl<'a> ParallelCalls<'a> {
         }
         let Some((_, Some(answer))) = self.answers.pop_front() else { return Ok(None) };
         if let Ok(found) = &answer {
-            if self.touched.meet(&found.fields) {
+            if self.touched.overlaps(&found.fields) {
                 return Ok(None);
             }
             self.touched.join(found.fields.clone());
