@@ -44,7 +44,7 @@ fn hold_in(gate: &Gate, memory: &Arc<MemoryBudget>) {
 }
 
 #[tokio::test]
-async fn a_patch_is_held_while_a_slower_hook_is_waited_for() {
+async fn a_patch_stays_in_the_budget_while_a_slower_hook_is_awaited() {
     const SIZE: usize = 1 << 20;
     let operations = json!([{"op": "add", "path": "/metadata/annotations/a", "value": "x".repeat(SIZE)}]);
     let fast = HttpHook::plain(HttpScript::Respond(patch(operations))).await;
@@ -69,7 +69,7 @@ async fn a_patch_is_held_while_a_slower_hook_is_waited_for() {
 }
 
 #[tokio::test]
-async fn what_a_patch_opens_is_in_the_budget_too() {
+async fn the_decoded_patch_is_in_the_budget() {
     // The members of the annotations stand alone to be compared; each takes many times its bytes.
     let annotations: serde_json::Map<_, _> = (0..5000).map(|n| (n.to_string(), json!(""))).collect();
     let test = json!([{"op": "test", "path": "/metadata/annotations", "value": annotations}]);
