@@ -18,15 +18,13 @@ use super::{
     freshness::Freshness,
     generation::Generation,
     generation_guard::{GenerationGuard, Newest},
-    hub::Hub,
     labelled::Labelled,
     registration::RegistrationState,
     segment_moves::SegmentMoves,
-    stored_objects::StoredObjects,
 };
 use crate::{
     clock::{self, Slept, slept},
-    initialize::desk::DeskLimits,
+    initialize::{Hub, StoredObjects, desk::DeskLimits},
     model::registration::Segment,
     tls::ServerTls,
 };
