@@ -61,7 +61,8 @@ pub(super) fn scanned(patch: &Patch, text: usize) -> usize {
 pub(super) fn room_for(
     patch: &Patch,
     text: usize,
-    (review, before): (&Review, Option<&Arc<PatchedObject>>),
+    review: &Review,
+    before: Option<&Arc<PatchedObject>>,
     memory: &Arc<MemoryBudget>,
 ) -> Option<Reservation> {
     // The new parts of the object, and once more those of the difference; the parts that were there are shared.
@@ -147,7 +148,7 @@ fn applied(
     room: &mut Reservation,
     cancelled: Option<&Arc<AtomicBool>>,
 ) -> Result<Document, PatchFailure> {
-    // Most patches need no more; each further try begins anew.
+    // Most patches need no more; each further try starts again from the document.
     let mut held = MIN_EXPANDED_BYTES + document.rope().len() + patch.size();
     loop {
         reach(room, document.held() + patch.size() + held)?;
@@ -163,7 +164,7 @@ fn applied(
     }
 }
 
-/// Reserves until there is so much.
+/// Grows the reservation to that many bytes.
 fn reach(room: &mut Reservation, bytes: usize) -> Result<(), PatchFailure> {
     let more = bytes.saturating_sub(room.bytes());
     if room.try_grow(more) { Ok(()) } else { Err(PatchFailure::NoRoom) }

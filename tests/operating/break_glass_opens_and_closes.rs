@@ -23,7 +23,7 @@ use crate::support::{
 use gatepost::{
     live::{Current, STALE_AFTER, break_glass::GlassOrigin},
     model::{BreakGlass, Verdict},
-    review::{Gate, Reasons},
+    review::{AdmissionDeps, Reasons},
     runtime::{Running, Settings, Sidecar},
     telemetry::{Audit, Metrics},
     wire::pb::k8s::io::{
@@ -55,25 +55,25 @@ fn glass(hooks: &[&str]) -> BreakGlass {
     }
 }
 
-fn open(gate: &Gate, glass: &BreakGlass) {
+fn open(gate: &AdmissionDeps, glass: &BreakGlass) {
     gate.current.break_glass().take(GlassOrigin::Source, vec![glass.clone()], Instant::now(), SystemTime::now());
 }
 
 /// Two hooks; the first says no, the second yes.
-async fn two() -> (Arc<Gate>, ScriptedHook, ScriptedHook) {
+async fn two() -> (Arc<AdmissionDeps>, ScriptedHook, ScriptedHook) {
     let (no, yes) = (ScriptedHook::start(Script::Deny("seen")).await, ScriptedHook::start(Script::Allow).await);
     let hooks = [hook(A, &no.url(), ""), hook(B, &yes.url(), "")];
     (gate(&document(&hooks), Reasons::First), no, yes)
 }
 
 /// The same generation, not read for too long.
-fn stale(gate: &Gate) -> Gate {
+fn stale(gate: &AdmissionDeps) -> AdmissionDeps {
     let now = Instant::now();
     let current = Current::new(now.checked_sub(Duration::from_secs(60)).unwrap_or(now));
     current.publish(gate.current.load());
     current.stamp(now.checked_sub(STALE_AFTER).unwrap_or(now));
     let (metrics, audit) = (Arc::new(Metrics::new(1)), Arc::new(Audit::off()));
-    Gate {
+    AdmissionDeps {
         current: Arc::new(current),
         metrics,
         audit,

@@ -19,7 +19,7 @@ use crate::support::{
 use gatepost::{
     live::{Current, Generation, STALE_AFTER},
     model::{Revision, Verdict, verdict::REVISION},
-    review::{Gate, Reasons},
+    review::{AdmissionDeps, Reasons},
     rotate::{Rotator, RotatorOptions},
     snapshot::SourceFile,
     source::{
@@ -51,7 +51,7 @@ thread_local! {
 
 /// One sidecar's road from the source to the verdict, since the runtime began.
 struct Road {
-    gate: Arc<Gate>,
+    gate: Arc<AdmissionDeps>,
     script: RefCell<Read>,
     began: time::Instant,
 }
@@ -248,7 +248,7 @@ async fn the_page_and_the_counters_name_the_last_failed_read() {
 }
 
 /// The same generation, last read at that time.
-fn read_at(mut gate: Gate, started: Option<Instant>) -> Gate {
+fn read_at(mut gate: AdmissionDeps, started: Option<Instant>) -> AdmissionDeps {
     let now = Instant::now();
     let current = Current::new(now.checked_sub(Duration::from_secs(60)).unwrap_or(now));
     current.publish(gate.current.load());

@@ -203,7 +203,7 @@ async fn greedy_hooks_leave_guaranteed_connections_to_others() {
 }
 
 #[tokio::test]
-async fn a_dropped_channel_gives_its_connections_back() {
+async fn dropped_channel_returns_its_connections_to_the_budget() {
     let connections = ConnectionBudget::new(1000);
     let resources = Resources::new(MemoryBudget::unlimited(), connections.clone());
     for protocol in [&[HTTP1][..], &[support::http_hook::H2]] {

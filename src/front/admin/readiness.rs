@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     live::{Current, HookState, LastGoodState, LiveHook, Namespaces, attendance, replica_faults},
-    review::Gate,
+    review::AdmissionDeps,
     snapshot::coverage,
     telemetry::{Audit, Reading},
 };
@@ -143,7 +143,7 @@ impl fmt::Display for Readiness {
 }
 
 /// Tells the metrics where to read what the gate knows. Weakly: counters must not keep a configuration in force.
-pub(crate) fn observe(gate: &Gate) {
+pub(crate) fn observe(gate: &AdmissionDeps) {
     fn reading<T: Send + Sync + 'static>(
         of: &Arc<T>,
         read: impl Fn(&T) -> Option<f64> + Send + Sync + 'static,
