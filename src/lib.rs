@@ -42,6 +42,6 @@ pub mod watch;
 pub mod runtime;
 /// The former name of `runtime`.
 pub use runtime as app;
-pub mod cli;
+pub mod commands;
 pub mod front;
 pub mod proxy;

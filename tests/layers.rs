@@ -24,7 +24,7 @@ const LAYERS: [&[&str]; 9] = [
     &["review", "replicas", "rotate", "watch"],
     &["front", "proxy"],
     &["runtime"],
-    &["cli"],
+    &["commands"],
     &["main.rs", "lib.rs"],
 ];
 
@@ -52,13 +52,13 @@ const CRATES: [&str; 17] = [
 /// Places where a package may be named; a door is a path prefix below `src/`.
 const DOORS: [(&str, &[&str]); 13] = [
     ("arc_swap", &["live/"]),
-    ("clap", &["cli/"]),
+    ("clap", &["commands/"]),
     ("crossbeam", &["telemetry/"]),
-    ("flate2", &["hooks/reply.rs", "cli/audit/"]),
+    ("flate2", &["hooks/reply.rs", "commands/"]),
     ("h2", &["front/", "hooks/"]),
     ("mimalloc", &["main.rs"]),
     ("prost", &["hooks/probe.rs"]),
-    ("rcgen", &["cli/certificates", "cli/demo"]),
+    ("rcgen", &["commands/certificates", "commands/demo"]),
     (
         "rustix",
         &[
@@ -87,8 +87,8 @@ const DOORS: [(&str, &[&str]); 13] = [
             "front/grpc/follow.rs",
             "front/grpc/health_reflection.rs",
             "front/refusal.rs",
-            "cli/hook",
-            "cli/demo",
+            "commands/hook",
+            "commands/demo",
         ],
     ),
     ("tonic_reflection", &["front/grpc/health_reflection.rs", "front/state.rs"]),
@@ -180,9 +180,13 @@ fn made_up_offences_are_found() {
         reported("live/freshness.rs", asked),
         "live/freshness.rs tells freshness and may not ask the wall clock"
     );
-    let tested = "use crate::model;\n#[cfg(test)]\nmod tests {\n    use crate::cli;\n}";
+    let tested = "use crate::model;\n#[cfg(test)]\nmod tests {\n    use crate::commands;\n}";
     assert_eq!(reported("snapshot/x.rs", tested), "", "tests may look upwards");
-    assert_eq!(reported("snapshot/x.rs", "//! See [`crate::cli`].\n// crate::cli\n"), "", "comments may look upwards");
+    assert_eq!(
+        reported("snapshot/x.rs", "//! See [`crate::commands`].\n// crate::commands\n"),
+        "",
+        "comments may look upwards"
+    );
 }
 
 fn offences((path, text): &File) -> Vec<String> {
