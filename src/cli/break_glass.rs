@@ -13,7 +13,6 @@ use self::destination::{Destination, DestinationArgs, MissingName, WriteError};
 use super::command::{CommandExit, block_on, complain, misused, print};
 use crate::{
     model::{BreakGlass, break_glass::LONGEST},
-    runtime::UnwaitedRuntime,
     snapshot::{self, Problem, SourceFile},
 };
 

@@ -17,7 +17,6 @@ use crate::{
     etcd::EtcdClient,
     kube::{KubeAccess, KubeClient},
     replicas::{AdminUrl, Progress, ReplicasSeen, StatusPlace, ask, read},
-    runtime::UnwaitedRuntime,
     source::SourceLocation,
 };
 

@@ -12,7 +12,7 @@ pub(super) fn refusal(case: Case<'_>) -> Option<(StatusInfo, RequestOutcome)> {
     }
     let trusted = gate.current.trusted_for();
     if age.is_none_or(|age| age >= trusted) {
-        let rejected = age.is_none().then(|| gate.current.status().rejected.get()).flatten();
+        let rejected = age.is_none().then(|| gate.status.rejected.get()).flatten();
         return Some((status::stale(age, trusted, rejected.as_deref()), RequestOutcome::Stale));
     }
     let unsettled = caller.segment.is_some_and(|segment| gate.current.segments_are_unsettled(segment, now()));

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::ahead::Speculation;
 use crate::{
-    live::{Authorizer, Current, Discovery, Namespaces},
+    live::{Authorizer, BreakGlasses, ConfigurationStatus, Current, Discovery, Namespaces},
     memory::MemoryBudget,
     telemetry::{Audit, Metrics},
 };
@@ -26,6 +26,10 @@ pub enum Reasons {
 pub struct Gate {
     /// Generation in force.
     pub current: Arc<Current>,
+    /// What was read and is not in force, for messages.
+    pub status: Arc<ConfigurationStatus>,
+    /// Open break-glass.
+    pub break_glass: Arc<BreakGlasses>,
     /// Counters.
     pub metrics: Arc<Metrics>,
     /// The audit log.

@@ -51,6 +51,10 @@ pub struct InForce {
 /// Terms of a rotator.
 #[derive(Debug)]
 pub struct RotatorOptions {
+    /// Told what was read and is not in force.
+    pub status: Arc<ConfigurationStatus>,
+    /// Told what the source opens in an emergency.
+    pub break_glass: Arc<BreakGlasses>,
     /// Threads that ask hooks.
     pub workers: Vec<Handle>,
     /// Bound on waiting for requests that still use a former generation.
@@ -73,6 +77,8 @@ impl RotatorOptions {
     /// The defaults, with these threads and this bound.
     pub fn new(workers: Vec<Handle>, drain_bound: Duration) -> Self {
         Self {
+            status: Arc::default(),
+            break_glass: Arc::default(),
             workers,
             drain_bound,
             on_hazard: OnHazard::default(),
@@ -119,9 +125,18 @@ pub struct Rotator {
 impl Rotator {
     /// Publishes to `current`.
     pub fn new(current: Arc<Current>, metrics: Arc<Metrics>, options: RotatorOptions) -> Self {
-        let (status, break_glass) = (Arc::clone(current.status()), Arc::clone(current.break_glass()));
-        let RotatorOptions { workers, drain_bound, on_hazard, on_invalid, cache, resources, last_good, in_force } =
-            options;
+        let RotatorOptions {
+            status,
+            break_glass,
+            workers,
+            drain_bound,
+            on_hazard,
+            on_invalid,
+            cache,
+            resources,
+            last_good,
+            in_force,
+        } = options;
         Self {
             current,
             status,

@@ -17,7 +17,7 @@ use std::{
 use bytes::{BufMut, Bytes, BytesMut};
 use gatepost::{
     front::{Bound, DrainSummary, Front, FrontLimits, Worker, accept},
-    live::Current,
+    live::{Current, ReplicaHealth},
     memory::MemoryBudget,
     review::{Gate, Reasons, Speculation},
     telemetry::{Audit, Metrics},
@@ -50,6 +50,7 @@ pub struct Sidecar {
     pub address: SocketAddr,
     pub front: Arc<Front>,
     pub current: Arc<Current>,
+    pub health: Arc<ReplicaHealth>,
     pub metrics: Arc<Metrics>,
     pub shutdown: oneshot::Sender<()>,
     pub serving: JoinHandle<DrainSummary>,
@@ -86,6 +87,8 @@ pub fn serving(limits: FrontLimits, address: SocketAddr, bound: Bound) -> Sideca
 fn gate() -> Arc<Gate> {
     Arc::new(Gate {
         current: Arc::new(Current::new(Instant::now())),
+        status: Arc::default(),
+        break_glass: Arc::default(),
         metrics: Arc::new(Metrics::new(1)),
         audit: Arc::new(Audit::off()),
         reasons: Reasons::First,
@@ -105,12 +108,14 @@ pub fn before(gate: Arc<Gate>, limits: FrontLimits, address: SocketAddr, bound: 
 
 fn before_with(gate: Arc<Gate>, limits: FrontLimits, budget: usize, address: SocketAddr, bound: Bound) -> Sidecar {
     let (current, metrics) = (Arc::clone(&gate.current), Arc::clone(&gate.metrics));
-    let front = Front::new(gate, limits, MemoryBudget::new(budget)).expect("front");
+    let health =
+        Arc::new(ReplicaHealth::of(Arc::clone(&current), Arc::clone(&gate.status), Arc::clone(&gate.break_glass)));
+    let front = Front::new(gate, Arc::clone(&health), limits, MemoryBudget::new(budget)).expect("front");
     let workers = vec![Worker::new(0, Handle::current())];
     let (shutdown, signal) = oneshot::channel::<()>();
     let signal = async { drop(signal.await) };
     let serving = tokio::spawn(accept::serve(Arc::clone(&front), vec![bound], workers, signal));
-    Sidecar { address, front, current, metrics, shutdown, serving }
+    Sidecar { address, front, current, health, metrics, shutdown, serving }
 }
 
 impl Sidecar {

@@ -6,19 +6,20 @@ use serde_json::{Value, json};
 
 use crate::{
     live::{
-        Current, FailedRead, LastGoodState, LiveHook, Namespaces, Overdue, PendingConfirmation, Rejection,
-        RetiredEntry, Rotation, break_glass::BreakGlassState,
+        BreakGlasses, ConfigurationStatus, FailedRead, LastGoodState, LiveHook, Namespaces, Overdue,
+        PendingConfirmation, Rejection, ReplicaHealth, RetiredEntry, Rotation, break_glass::BreakGlassState,
     },
     replicas::{PublishStatus, Replica},
     snapshot::{Problem, describe_protocol, hazards::Finding},
 };
 
 /// The page as JSON.
-pub(crate) fn page(current: &Current, replica: &Replica, namespaces: Option<&Namespaces>) -> Value {
+pub(crate) fn page(health: &ReplicaHealth, replica: &Replica, namespaces: Option<&Namespaces>) -> Value {
+    let current = &health.current;
     let generation = current.load();
     let now = Instant::now();
     json!({
-        "replica": replica.report(current, usize::MAX),
+        "replica": replica.report(health, usize::MAX),
         "telling": publish_status(&replica.publish_status()),
         "generation": {
             "number": generation.number,
@@ -29,16 +30,16 @@ pub(crate) fn page(current: &Current, replica: &Replica, namespaces: Option<&Nam
         "freshness": {
             "ageSeconds": current.age(now).map(|age| age.as_secs_f64()),
             "stale": !current.is_fresh(now),
-            "lastFailure": current.status().failed_read.get().as_deref().map(failed_read),
+            "lastFailure": health.status.failed_read.get().as_deref().map(failed_read),
         },
         "namespaces": known(namespaces, now),
-        "rejected": current.status().rejected.get().as_deref().map(rejection),
-        "unconfirmed": current.status().pending_confirmation.get().as_deref().map(unconfirmed),
-        "lastGood": current.status().last_good.get().as_deref().map(last_good),
-        "breakGlass": break_glass(current, now),
-        "draining": current.is_draining(),
+        "rejected": health.status.rejected.get().as_deref().map(rejection),
+        "unconfirmed": health.status.pending_confirmation.get().as_deref().map(unconfirmed),
+        "lastGood": health.status.last_good.get().as_deref().map(last_good),
+        "breakGlass": break_glass(&health.break_glass, now),
+        "draining": health.is_draining(),
         "hooks": generation.hooks.iter().map(hook).collect::<Vec<_>>(),
-        "leaving": leaving(current),
+        "leaving": leaving(&health.status),
         "hazards": generation.snapshot.findings().iter().map(Finding::describe).collect::<Vec<_>>(),
         "configuration": generation.snapshot.describe(),
     })
@@ -50,8 +51,8 @@ fn publish_status(status: &PublishStatus) -> Value {
 }
 
 /// Break-glass that is open, was, or will be.
-fn break_glass(current: &Current, now: Instant) -> Value {
-    let documents = current.break_glass().documents(now, SystemTime::now());
+fn break_glass(glasses: &BreakGlasses, now: Instant) -> Value {
+    let documents = glasses.documents(now, SystemTime::now());
     let documents = documents.iter().map(|(glass, standing)| {
         json!({
             "name": &*glass.name,
@@ -67,7 +68,7 @@ fn break_glass(current: &Current, now: Instant) -> Value {
             "by": &*glass.by,
         })
     });
-    json!({ "documents": documents.collect::<Vec<_>>(), "fileProblem": current.break_glass().file_problem() })
+    json!({ "documents": documents.collect::<Vec<_>>(), "fileProblem": glasses.file_problem() })
 }
 
 /// Number and age of the known namespaces, where they are followed.
@@ -124,8 +125,8 @@ fn unconfirmed(unconfirmed: &PendingConfirmation) -> Value {
 }
 
 /// Hooks and initializers that are no longer asked, but still answer requests that began before.
-fn leaving(current: &Current) -> Vec<Value> {
-    let leaving = current.status().draining();
+fn leaving(status: &ConfigurationStatus) -> Vec<Value> {
+    let leaving = status.draining();
     leaving.iter().map(draining).collect()
 }
 

@@ -14,7 +14,7 @@ use self::{
     readiness::{Readiness, degradations},
 };
 use crate::{
-    live::{Current, Namespaces},
+    live::{Namespaces, ReplicaHealth},
     replicas::Replica,
     telemetry::Metrics,
     tls::ServerTls,
@@ -23,8 +23,8 @@ use crate::{
 /// State that operators may see.
 #[derive(Clone, Debug)]
 pub struct Admin {
-    /// Generation in force.
-    pub current: Arc<Current>,
+    /// What this replica reports about itself.
+    pub health: Arc<ReplicaHealth>,
     /// This replica, and the progress of publishing its reports.
     pub replica: Arc<Replica>,
     /// Counters.
@@ -44,14 +44,14 @@ impl Admin {
 
     /// The readiness, and below it what is amiss without making us unready.
     fn readyz_verbose(&self) -> AdminPage {
-        let (readiness, degradations) = (Readiness::of(&self.current), degradations(&self.current));
+        let (readiness, degradations) = (Readiness::of(&self.health), degradations(&self.health));
         let degraded = if degradations.is_empty() { "" } else { ", degraded" };
         let lines: String = degradations.iter().map(|line| format!("[-] {line}\n")).collect();
         text(status_of(readiness), format!("{readiness}{degraded}\n{lines}"))
     }
 
     fn configz(&self) -> AdminPage {
-        let page = configz::page(&self.current, &self.replica, self.namespaces.as_deref());
+        let page = configz::page(&self.health, &self.replica, self.namespaces.as_deref());
         body(StatusCode::OK, "application/json", format!("{page:#}\n"))
     }
 }
@@ -69,7 +69,7 @@ impl AdminPages for Admin {
             "/readyz" => {
                 let among_replicas = has(uri, "fresh");
                 let of = if among_replicas { Readiness::among_replicas } else { Readiness::of };
-                let readiness = of(&self.current);
+                let readiness = of(&self.health);
                 text(status_of(readiness), format!("{readiness}\n"))
             }
             "/metrics" => pages::metrics(self.metrics.render()),

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    live::{Current, HookState, LastGoodState, LiveHook, Namespaces, attendance, replica_faults},
+    live::{Current, HookState, LastGoodState, LiveHook, Namespaces, ReplicaHealth, attendance},
     review::Gate,
     snapshot::coverage,
     telemetry::{Audit, Reading},
@@ -39,13 +39,14 @@ pub enum Readiness {
 impl Readiness {
     /// Readiness at present. A configuration that has gone stale does not make us unready: being sent elsewhere would
     /// not help the caller, and the refusals say what is wrong.
-    pub fn of(current: &Current) -> Self {
-        if current.is_draining() {
+    pub fn of(health: &ReplicaHealth) -> Self {
+        let current = &health.current;
+        if health.is_draining() {
             Self::Draining
-        } else if current.is_unreachable(SystemTime::now()) {
+        } else if health.is_unreachable(SystemTime::now()) {
             Self::Unreachable
         } else if current.age(Instant::now()).is_none() {
-            if current.status().rejected.get().is_some() { Self::Rejected } else { Self::NeverRead }
+            if health.status.rejected.get().is_some() { Self::Rejected } else { Self::NeverRead }
         } else if is_nameless(current) {
             Self::Nameless
         } else {
@@ -55,11 +56,11 @@ impl Readiness {
 
     /// The same where callers can be sent to another replica. One that has been stale for a while is not ready then, unless
     /// that opened or closed something should the others be no better; one that break-glass opens is.
-    pub(crate) fn among_replicas(current: &Current) -> Self {
-        let now = Instant::now();
-        let is_open = || current.break_glass().open(now).iter().any(|open| open.document.is_about_all());
+    pub(crate) fn among_replicas(health: &ReplicaHealth) -> Self {
+        let (current, now) = (&health.current, Instant::now());
+        let is_open = || health.break_glass.open(now).iter().any(|open| open.document.is_about_all());
         let is_old = || current.age(now).is_none_or(|age| age >= LEAVE_AFTER);
-        match Self::of(current) {
+        match Self::of(health) {
             Self::NeverRead | Self::Rejected if is_open() => Self::Ready,
             Self::Ready if is_old() && !is_open() && !is_needed_while_stale(current) => Self::Stale,
             other => other,
@@ -85,8 +86,9 @@ fn is_needed_while_stale(current: &Current) -> bool {
 const MOST_HELD: usize = 20;
 
 /// Faults that do not make us unready, a line each: the rest of `/readyz?verbose`.
-pub(crate) fn degradations(current: &Current) -> Vec<String> {
-    let faults = replica_faults(current, (Instant::now(), SystemTime::now()));
+pub(crate) fn degradations(health: &ReplicaHealth) -> Vec<String> {
+    let current = &health.current;
+    let faults = health.faults((Instant::now(), SystemTime::now()));
     let mut lines: Vec<_> = faults.into_iter().map(|fault| fault.to_string()).collect();
     if !current.is_fresh(Instant::now()) {
         let why = current
@@ -96,7 +98,7 @@ pub(crate) fn degradations(current: &Current) -> Vec<String> {
             .map_or_else(|| "no read has ended".to_owned(), |failed| failed.error.clone());
         lines.push(format!("configuration: stale, and requests are refused: {why}"));
     }
-    if let Some(rejected) = current.status().rejected.get() {
+    if let Some(rejected) = health.status.rejected.get() {
         let count = rejected.problems.len();
         if rejected.is_whole() {
             let instead = if current.load().number > 0 { "an older one is in force" } else { "there is none in force" };
@@ -111,7 +113,7 @@ pub(crate) fn degradations(current: &Current) -> Vec<String> {
             lines.push(format!("configuration: {more} more documents are held back, see /configz"));
         }
     }
-    if let Some(state) = current.status().last_good.get() {
+    if let Some(state) = health.status.last_good.get() {
         if let Some(in_use) = &state.in_use {
             let written = humantime::format_rfc3339_seconds(in_use.written);
             lines.push(format!("configuration: from the last good one on disk, of {written}, as {}", in_use.why));
@@ -143,7 +145,7 @@ impl fmt::Display for Readiness {
 }
 
 /// Tells the metrics where to read what the gate knows. Weakly: counters must not keep a configuration in force.
-pub(crate) fn observe(gate: &Gate) {
+pub(crate) fn observe(gate: &Gate, health: &Arc<ReplicaHealth>) {
     fn reading<T: Send + Sync + 'static>(
         of: &Arc<T>,
         read: impl Fn(&T) -> Option<f64> + Send + Sync + 'static,
@@ -151,43 +153,43 @@ pub(crate) fn observe(gate: &Gate) {
         let of: Weak<T> = Arc::downgrade(of);
         move || of.upgrade().and_then(|of| read(&of))
     }
-    let (metrics, current) = (&gate.metrics, &gate.current);
-    let age = |current: &Current| current.age(Instant::now()).map(|age| age.as_secs_f64());
-    metrics.observe(Reading::ConfigAge, reading(current, age));
-    metrics.observe(Reading::ConfigGeneration, reading(current, |current| Some(current.load().number as f64)));
+    let metrics = &gate.metrics;
+    let age = |health: &ReplicaHealth| health.current.age(Instant::now()).map(|age| age.as_secs_f64());
+    metrics.observe(Reading::ConfigAge, reading(health, age));
+    metrics.observe(Reading::ConfigGeneration, reading(health, |health| Some(health.current.load().number as f64)));
     metrics.observe(
         Reading::ConfigRejected,
-        reading(current, |current| Some(f64::from(u8::from(current.status().rejected.get().is_some())))),
+        reading(health, |health| Some(f64::from(u8::from(health.status.rejected.get().is_some())))),
     );
     let held = |count: fn((usize, usize)) -> usize| {
-        move |current: &Current| {
-            let counts = current.status().rejected.get().map(|rejected| rejected.counts()).unwrap_or_default();
+        move |health: &ReplicaHealth| {
+            let counts = health.status.rejected.get().map(|rejected| rejected.counts()).unwrap_or_default();
             Some(count(counts) as f64)
         }
     };
-    metrics.observe(Reading::DocumentsHeldBack, reading(current, held(|(kept, _)| kept)));
-    metrics.observe(Reading::DocumentsLeftOut, reading(current, held(|(_, left_out)| left_out)));
+    metrics.observe(Reading::DocumentsHeldBack, reading(health, held(|(kept, _)| kept)));
+    metrics.observe(Reading::DocumentsLeftOut, reading(health, held(|(_, left_out)| left_out)));
     let kept = |which: fn(&LastGoodState) -> bool| {
-        move |current: &Current| current.status().last_good.get().map(|state| f64::from(u8::from(which(&state))))
+        move |health: &ReplicaHealth| health.status.last_good.get().map(|state| f64::from(u8::from(which(&state))))
     };
-    metrics.observe(Reading::ConfigFromLastGood, reading(current, kept(|state| state.in_use.is_some())));
-    metrics.observe(Reading::LastGoodUnwritten, reading(current, kept(|state| state.failure.is_some())));
+    metrics.observe(Reading::ConfigFromLastGood, reading(health, kept(|state| state.in_use.is_some())));
+    metrics.observe(Reading::LastGoodUnwritten, reading(health, kept(|state| state.failure.is_some())));
     let hooks = |which: fn(&LiveHook) -> bool| {
-        move |current: &Current| Some(current.load().hooks.iter().filter(|live| which(live)).count() as f64)
+        move |health: &ReplicaHealth| Some(health.current.load().hooks.iter().filter(|live| which(live)).count() as f64)
     };
-    metrics.observe(Reading::Hooks, reading(current, hooks(|_| true)));
-    metrics.observe(Reading::HooksActive, reading(current, hooks(|live| HookState::of(live) == HookState::Active)));
-    metrics.observe(Reading::HooksUnproven, reading(current, hooks(|live| HookState::of(live) == HookState::Unproven)));
-    metrics.observe(Reading::HooksMoving, reading(current, hooks(|live| HookState::of(live) == HookState::Moving)));
-    metrics.observe(Reading::HooksProbing, reading(current, hooks(|live| HookState::of(live) == HookState::Probing)));
-    let draining = |current: &Current| {
-        Some(current.status().retired().iter().filter(|one| one.is_hook() && one.drains()).count() as f64)
+    metrics.observe(Reading::Hooks, reading(health, hooks(|_| true)));
+    metrics.observe(Reading::HooksActive, reading(health, hooks(|live| HookState::of(live) == HookState::Active)));
+    metrics.observe(Reading::HooksUnproven, reading(health, hooks(|live| HookState::of(live) == HookState::Unproven)));
+    metrics.observe(Reading::HooksMoving, reading(health, hooks(|live| HookState::of(live) == HookState::Moving)));
+    metrics.observe(Reading::HooksProbing, reading(health, hooks(|live| HookState::of(live) == HookState::Probing)));
+    let draining = |health: &ReplicaHealth| {
+        Some(health.status.retired().iter().filter(|one| one.is_hook() && one.drains()).count() as f64)
     };
-    metrics.observe(Reading::HooksDraining, reading(current, draining));
-    metrics.observe(Reading::HooksUnasked, reading(current, hooks(|live| !live.rotation.asks())));
-    metrics.observe(Reading::HooksOverdue, reading(current, hooks(|live| live.overdue.is_some())));
-    let open = |current: &Current| Some(current.break_glass().open(Instant::now()).len() as f64);
-    metrics.observe(Reading::BreakGlassOpen, reading(current, open));
+    metrics.observe(Reading::HooksDraining, reading(health, draining));
+    metrics.observe(Reading::HooksUnasked, reading(health, hooks(|live| !live.rotation.asks())));
+    metrics.observe(Reading::HooksOverdue, reading(health, hooks(|live| live.overdue.is_some())));
+    let open = |health: &ReplicaHealth| Some(health.break_glass.open(Instant::now()).len() as f64);
+    metrics.observe(Reading::BreakGlassOpen, reading(health, open));
     if let Some(namespaces) = &gate.namespaces {
         let age = |known: &Namespaces| known.age(Instant::now()).map(|age| age.as_secs_f64());
         metrics.observe(Reading::NamespacesAge, reading(namespaces, age));
@@ -195,9 +197,9 @@ pub(crate) fn observe(gate: &Gate) {
     }
     metrics.observe(
         Reading::RegistrationUncovered,
-        reading(current, |current| Some(current.registration.get()?.uncovered(Instant::now())?.len() as f64)),
+        reading(health, |health| Some(health.registration.get()?.uncovered(Instant::now())?.len() as f64)),
     );
-    let (of, now) = (Arc::downgrade(current), Instant::now);
+    let (of, now) = (Arc::downgrade(&health.current), Instant::now);
     metrics.observe_attendance(move || of.upgrade().map(|current| attendance(&current, now())).unwrap_or_default());
     metrics.observe(Reading::AuditLost, reading(&gate.audit, |audit: &Audit| Some(audit.lost() as f64)));
 }
@@ -218,7 +220,7 @@ mod tests {
     }
 
     /// A configuration with these lists, read so many seconds ago.
-    fn read(seconds: u64, lists: &str) -> Current {
+    fn read(seconds: u64, lists: &str) -> ReplicaHealth {
         let text = format!(
             r#"{{"apiVersion": "gatepost.dev/v1alpha1", "kind": "AdmissionControlConfiguration", "metadata": {{"name": "c"}},
             {lists}}}"#
@@ -237,7 +239,7 @@ mod tests {
             initializers: Default::default(),
         }));
         current.stamp(before(seconds));
-        current
+        ReplicaHealth::new(Arc::new(current))
     }
 
     fn hook(policy: &str) -> String {
@@ -248,7 +250,7 @@ mod tests {
         )
     }
 
-    fn open(current: &Current, hooks: &[&str]) {
+    fn open(health: &ReplicaHealth, hooks: &[&str]) {
         let glass = BreakGlass {
             name: "night".into(),
             opened: SystemTime::now(),
@@ -257,7 +259,7 @@ mod tests {
             hooks: hooks.iter().map(|hook| Box::from(*hook)).collect(),
             by: "ann".into(),
         };
-        current.break_glass().take(GlassOrigin::File, vec![glass], Instant::now(), SystemTime::now());
+        health.break_glass.take(GlassOrigin::File, vec![glass], Instant::now(), SystemTime::now());
     }
 
     #[test]
@@ -300,13 +302,13 @@ mod tests {
         assert_eq!(Readiness::of(&current), Readiness::Ready, "without a cluster it will never know");
         let soon = Instant::now() + Duration::from_secs(600);
         for current in [&current, &other] {
-            current.labelled().await_account(soon);
+            current.current.labelled().await_account(soon);
         }
         assert_eq!([&current, &other].map(Readiness::of), [Readiness::Nameless, Readiness::Ready]);
-        current.labelled().await_account(before(1));
+        current.current.labelled().await_account(before(1));
         assert_eq!(Readiness::of(&current), Readiness::Ready, "nobody waits for ever");
-        current.labelled().await_account(soon);
-        current.labelled().set_account("gatepost");
+        current.current.labelled().await_account(soon);
+        current.current.labelled().set_account("gatepost");
         assert_eq!(Readiness::among_replicas(&current), Readiness::Ready);
     }
 
@@ -315,7 +317,7 @@ mod tests {
         let stale = read(31, &hook("Fail"));
         let [never, rejected] = [Current::new(Instant::now()), Current::new(Instant::now())];
         let (revision, since) = (Revision::Store(1), SystemTime::UNIX_EPOCH);
-        rejected.status().rejected.set(Some(Rejection {
+        rejected.status.rejected.set(Some(Rejection {
             problems: Vec::new(),
             revision,
             since,

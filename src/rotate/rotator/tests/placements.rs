@@ -40,7 +40,7 @@ async fn namesakes_of_two_configurations_keep_their_own_seats() {
     let _request = rotator.current.load();
     read(&mut rotator, namesakes(&[("b", 2)])).await;
     assert_eq!(standing(&rotator), [stands("same", 2, 0)]);
-    let leaving = rotator.current.status().draining();
+    let leaving = rotator.status.draining();
     assert_eq!(leaving.len(), 1, "the first drains although its namesake stays");
 }
 
