@@ -285,7 +285,7 @@ fn hook_resources(
     metrics.observe(Reading::HookConnections, move || Some(open.open() as f64));
     let resources = Resources::new(budget, connections);
     let Some(addresses) = services else { return resources };
-    let resources = resources.knowing(Arc::clone(&addresses));
+    let resources = resources.with_services(Arc::clone(&addresses));
     metrics.observe(Reading::EndpointsAge, move || addresses.age(Instant::now()).map(|age| age.as_secs_f64()));
     resources
 }

@@ -12,10 +12,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use gatepost::{
     front::{Bound, FrontLimits},
     live::STALE_AFTER,
-    review::{
-        Gate, Reasons,
-        read_policy::{ObjectRead, read_policy},
-    },
+    review::{Gate, ObjectRead, Reasons, read_policy},
     wire::{
         outbound::framed,
         pb::{

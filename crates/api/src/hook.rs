@@ -90,6 +90,11 @@ pub enum FailurePolicy {
 }
 
 impl FailurePolicy {
+    /// Is a hook, or an initializer, passed over where it cannot do its part? Otherwise the request is rejected.
+    pub const fn fails_open(self) -> bool {
+        matches!(self, Self::Ignore)
+    }
+
     /// As written in a configuration.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -29,7 +29,7 @@ use crate::{
     },
     live::stored_objects::{Following, SoughtObject, ToFollower},
     memory::{Purpose, Reservation},
-    review::read_policy::head_rule,
+    review::head_rule,
     telemetry::DroppedReport,
     wire::{initialization as wire, outbound::framed, pb::gatepost::v1 as pb},
 };

@@ -31,7 +31,7 @@ use crate::{
     live::stored_objects::{HoldEnd, SoughtObject},
     memory::Reservation,
     model::{Deadline, StatusInfo},
-    review::read_policy::{self, ObjectRead},
+    review::{self, ObjectRead},
     wire::{initialization as wire, outbound::framed, pb::gatepost::v1 as pb},
 };
 
@@ -145,7 +145,7 @@ async fn read_policy(
         name: asked.name.into(),
         includes: asked.include_uninitialized,
     };
-    let policy = read_policy::read_policy(&front.gate, &read, deadline.instant()).await;
+    let policy = review::read_policy(&front.gate, &read, deadline.instant()).await;
     let ObjectRead { group, resource, name, .. } = &read;
     let object = HiddenObject { group, resource, name, uid: "", resource_version: "" };
     let hidden = StatusInfo { metadata: None, ..hidden(how, object) };
@@ -206,9 +206,8 @@ async fn hold(
 ) -> Result<Bytes, Refusal> {
     let current = &front.gate.current;
     let client = session.client.identity.to_key();
-    let rule = |object: &StoredObject| {
-        current.is_fresh(Instant::now()).then(|| read_policy::head_rule(&current.load(), object))
-    };
+    let rule =
+        |object: &StoredObject| current.is_fresh(Instant::now()).then(|| review::head_rule(&current.load(), object));
     let end = tokio::select! {
         biased;
         end = current.stored().hold(&client, sought, deadline.instant(), rule) => end,
