@@ -390,7 +390,10 @@ fn bypass_rule(bypass: &BypassInForce) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Instant, SystemTime};
+    use std::{
+        sync::Arc,
+        time::{Instant, SystemTime},
+    };
 
     use super::*;
     use crate::{
