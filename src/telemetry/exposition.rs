@@ -16,7 +16,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use self::samples::{build, by_outcome, counter, family, histogram};
+use self::samples::{build, by_outcome, counter, counters, family, histogram};
 use super::{
     AccessReviewOutcome, Attendance, DroppedReport, InitializerOutcome, Metrics, ReadOutcome, Reading, Refused,
     RequestOutcome, TlsReload, UnreadableObjects, faults, log,
@@ -58,12 +58,7 @@ impl Collector for Scrape {
         let requests = metrics.requests.sums();
         family(encoder, &table::REQUESTS, |out| by_outcome(out, &[], &RequestOutcome::LABELS, &requests))?;
         family(encoder, &table::REQUEST_DURATION, |out| histogram(out, &[], &requests, |_| true))?;
-        family(encoder, &table::REFUSED, |out| {
-            Refused::LABELS
-                .iter()
-                .zip(&metrics.refused)
-                .try_for_each(|(reason, cell)| counter(out, &[("reason", reason)], cell.load(Relaxed)))
-        })?;
+        counters(encoder, &table::REFUSED, &Refused::LABELS, &metrics.refused)?;
         self.calls(encoder)?;
         let mutations = metrics.mutations.sums();
         family(encoder, &table::MUTATION_DURATION, |out| histogram(out, &[], &mutations, |_| true))?;
@@ -78,53 +73,38 @@ impl Collector for Scrape {
         self.bypasses(encoder)?;
         family(encoder, &table::BREAK_GLASS_REQUESTS, |out| counter(out, &[], metrics.break_glass.load(Relaxed)))?;
         family(encoder, &table::OBJECT_BYTES_COPIED, |out| counter(out, &[], metrics.copied_bytes()))?;
-        self.values(encoder, &[(&table::BREAK_GLASS_OPEN, Reading::BreakGlassOpen), (&table::HOOKS, Reading::Hooks)])?;
-        family(encoder, &table::HOOKS_BY_STATE, |out| {
-            let states = [
-                ("active", Reading::HooksActive),
-                ("unproven", Reading::HooksUnproven),
-                ("moving", Reading::HooksMoving),
-                ("probing", Reading::HooksProbing),
-                ("draining", Reading::HooksDraining),
-            ];
-            self.by_label(out, "state", &states)
-        })?;
-        let values = [
-            (&table::HOOKS_UNASKED, Reading::HooksUnasked),
-            (&table::HOOKS_OVERDUE, Reading::HooksOverdue),
-            (&table::REGISTRATION_UNCOVERED, Reading::RegistrationUncovered),
-            (&table::STORED_UNFINISHED, Reading::StoredUnfinished),
-            (&table::STORED_HOLDS, Reading::StoredHolds),
-            (&table::INFLIGHT_REQUESTS, Reading::InflightRequests),
-            (&table::INFLIGHT_LIMIT, Reading::MemoryLimit),
-            (&table::OPEN_CONNECTIONS, Reading::OpenConnections),
-            (&table::HOOK_CONNECTIONS, Reading::HookConnections),
-            (&table::HOOK_CONNECTIONS_LIMIT, Reading::HookConnectionsLimit),
-            (&table::NAMESPACES, Reading::Namespaces),
-            (&table::NAMESPACES_AGE, Reading::NamespacesAge),
-            (&table::ENDPOINTS_AGE, Reading::EndpointsAge),
-            (&table::CONFIG_AGE, Reading::ConfigAge),
-            (&table::CONFIG_GENERATION, Reading::ConfigGeneration),
-            (&table::CONFIG_REJECTED, Reading::ConfigRejected),
-            (&table::DOCUMENTS_HELD_BACK, Reading::DocumentsHeldBack),
-            (&table::DOCUMENTS_LEFT_OUT, Reading::DocumentsLeftOut),
-            (&table::CONFIG_FROM_LAST_GOOD, Reading::ConfigFromLastGood),
-            (&table::LAST_GOOD_UNWRITTEN, Reading::LastGoodUnwritten),
-        ];
-        self.values(encoder, &values)?;
+        for one in [
+            &table::BREAK_GLASS_OPEN,
+            &table::HOOKS,
+            &table::HOOKS_BY_STATE,
+            &table::HOOKS_UNASKED,
+            &table::HOOKS_OVERDUE,
+            &table::REGISTRATION_UNCOVERED,
+            &table::STORED_UNFINISHED,
+            &table::STORED_HOLDS,
+            &table::INFLIGHT_REQUESTS,
+            &table::INFLIGHT_LIMIT,
+            &table::OPEN_CONNECTIONS,
+            &table::HOOK_CONNECTIONS,
+            &table::HOOK_CONNECTIONS_LIMIT,
+            &table::NAMESPACES,
+            &table::NAMESPACES_AGE,
+            &table::ENDPOINTS_AGE,
+            &table::CONFIG_AGE,
+            &table::CONFIG_GENERATION,
+            &table::CONFIG_REJECTED,
+            &table::DOCUMENTS_HELD_BACK,
+            &table::DOCUMENTS_LEFT_OUT,
+            &table::CONFIG_FROM_LAST_GOOD,
+            &table::LAST_GOOD_UNWRITTEN,
+        ] {
+            self.readings(encoder, one)?;
+        }
         family(encoder, &table::UNREADABLE_OBJECTS, |out| {
             UnreadableObjects::all().try_for_each(|(label, count)| counter(out, &[("objects", label)], count))
         })?;
         self.adoption(encoder)?;
-        family(encoder, &table::INFLIGHT_BYTES, |out| {
-            let purposes = [
-                ("review", Reading::HeldForReviews),
-                ("answer", Reading::HeldForAnswers),
-                ("queue", Reading::HeldForQueues),
-                ("verdict", Reading::HeldForVerdicts),
-            ];
-            self.by_label(out, "purpose", &purposes)
-        })?;
+        self.readings(encoder, &table::INFLIGHT_BYTES)?;
         let reads = metrics.config_reads.sums();
         family(encoder, &table::CONFIG_READS, |out| by_outcome(out, &[], &ReadOutcome::LABELS, &reads))?;
         family(encoder, &table::CONFIG_READ_DURATION, |out| {
@@ -140,21 +120,18 @@ impl Collector for Scrape {
 }
 
 impl Scrape {
-    /// Values that others know, each a family of its own; those that nobody knows are left out.
-    fn values(&self, encoder: &mut DescriptorEncoder<'_>, values: &[(&Family, Reading)]) -> fmt::Result {
-        for (table, reading) in values {
-            if let Some(value) = self.0.read(*reading) {
-                family(encoder, table, |out| out.encode_gauge(&value))?;
-            }
+    /// Gauges of one family that others know, by the value of its label if it has one. A gauge without label that nobody
+    /// knows is left out.
+    fn readings(&self, encoder: &mut DescriptorEncoder<'_>, table: &Family) -> fmt::Result {
+        let values: Vec<_> = self.0.read_all(table).collect();
+        if values.is_empty() && table.labels.is_empty() {
+            return Ok(());
         }
-        Ok(())
-    }
-
-    /// The same of one family, by the value of its label.
-    fn by_label(&self, out: &mut MetricEncoder<'_>, label: &str, values: &[(&str, Reading)]) -> fmt::Result {
-        values.iter().try_for_each(|(labelled, reading)| match self.0.read(*reading) {
-            Some(value) => out.encode_family(&[(label, *labelled)])?.encode_gauge(&value),
-            None => Ok(()),
+        family(encoder, table, |out| {
+            values.iter().try_for_each(|(label, value)| match table.labels.first() {
+                Some(name) => out.encode_family(&[(*name, *label)])?.encode_gauge(value),
+                None => out.encode_gauge(value),
+            })
         })
     }
 
@@ -180,12 +157,7 @@ impl Scrape {
     /// Our own TLS files, and certificates.
     fn tls(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let metrics = &self.0;
-        family(encoder, &table::TLS_RELOADS, |out| {
-            TlsReload::LABELS
-                .iter()
-                .zip(&metrics.tls_reloads)
-                .try_for_each(|(outcome, cell)| counter(out, &[("outcome", outcome)], cell.load(Relaxed)))
-        })?;
+        counters(encoder, &table::TLS_RELOADS, &TlsReload::LABELS, &metrics.tls_reloads)?;
         let now = SystemTime::now();
         family(encoder, &table::CERTIFICATE_EXPIRY, |out| {
             metrics.ends().iter().try_for_each(|(certificate, end)| {
@@ -208,14 +180,16 @@ impl Scrape {
         if let Some(seconds) = self.0.read(Reading::ProcessCpu) {
             family(encoder, &table::PROCESS_CPU, |out| out.encode_counter::<NoLabelSet, _, u64>(&seconds, None))?;
         }
-        let values = [
-            (&table::PROCESS_RESIDENT, Reading::ProcessResident),
-            (&table::PROCESS_VIRTUAL, Reading::ProcessVirtual),
-            (&table::PROCESS_OPEN_FDS, Reading::ProcessOpenFiles),
-            (&table::PROCESS_MAX_FDS, Reading::ProcessMostFiles),
-            (&table::PROCESS_START, Reading::ProcessStart),
-        ];
-        self.values(encoder, &values)
+        for one in [
+            &table::PROCESS_RESIDENT,
+            &table::PROCESS_VIRTUAL,
+            &table::PROCESS_OPEN_FDS,
+            &table::PROCESS_MAX_FDS,
+            &table::PROCESS_START,
+        ] {
+            self.readings(encoder, one)?;
+        }
+        Ok(())
     }
 
     /// Turns of initializers.
@@ -242,10 +216,7 @@ impl Scrape {
                     .try_for_each(|one| out.encode_family(&[("initializer", &*one.name)])?.encode_gauge(&value(one)))
             })?;
         }
-        family(encoder, &table::STORED_REPORTS_DROPPED, |out| {
-            let dropped = DroppedReport::LABELS.iter().zip(&self.0.dropped_reports);
-            dropped.into_iter().try_for_each(|(reason, cell)| counter(out, &[("reason", reason)], cell.load(Relaxed)))
-        })
+        counters(encoder, &table::STORED_REPORTS_DROPPED, &DroppedReport::LABELS, &self.0.dropped_reports)
     }
 
     fn bypasses(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

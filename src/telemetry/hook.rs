@@ -12,6 +12,7 @@ use std::{
 use super::{
     Throttle,
     cells::Cells,
+    outcome::labels,
     recent::{Counts, RecentCallFailures, RecentInVain, RecentResults},
     rejections::{RejectionCause, Rejections},
 };
@@ -43,50 +44,25 @@ impl HookOutcome {
     pub(super) const CANCELLED: usize = 4;
 }
 
-/// Reason why an audit annotation of a hook is left out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DroppedAnnotation {
-    /// `<hook>/<key>` is no qualified name.
-    Key,
-    /// The key has another value already.
-    Value,
-    /// The answer holds more of them than are taken.
-    Limit,
-}
-
-impl DroppedAnnotation {
-    /// All of them.
-    pub(super) const ALL: [Self; 3] = [Self::Key, Self::Value, Self::Limit];
-
-    /// Value of the metric's label.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Key => "key",
-            Self::Value => "value",
-            Self::Limit => "limit",
-        }
+labels! {
+    /// Reason why an audit annotation of a hook is left out.
+    pub enum DroppedAnnotation {
+        /// `<hook>/<key>` is no qualified name.
+        Key = "key",
+        /// The key has another value already.
+        Value = "value",
+        /// The answer holds more of them than are taken.
+        Limit = "limit",
     }
 }
 
-/// Reason why a hook is called once more about the same review.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Repeat {
-    /// It answered 429 or 5xx with `Retry-After`.
-    RetryAfter,
-    /// Its failure policy is Retry.
-    Policy,
-}
-
-impl Repeat {
-    /// All of them.
-    pub(super) const ALL: [Self; 2] = [Self::RetryAfter, Self::Policy];
-
-    /// Value of the metric's label.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::RetryAfter => "retry_after",
-            Self::Policy => "policy",
-        }
+labels! {
+    /// Reason why a hook is called once more about the same review.
+    pub enum Repeat {
+        /// It answered 429 or 5xx with `Retry-After`.
+        RetryAfter = "retry_after",
+        /// Its failure policy is Retry.
+        Policy = "policy",
     }
 }
 
@@ -108,9 +84,9 @@ pub struct HookMetrics {
     /// Requests that it has rejected.
     pub(super) rejections: Rejections,
     /// Annotations left out, by cause.
-    pub(super) annotations_dropped: [AtomicU64; DroppedAnnotation::ALL.len()],
+    pub(super) annotations_dropped: [AtomicU64; DroppedAnnotation::LABELS.len()],
     /// Repeated calls, by cause.
-    pub(super) repeats: [AtomicU64; Repeat::ALL.len()],
+    pub(super) repeats: [AtomicU64; Repeat::LABELS.len()],
     /// Reviews that it was not asked about, as it passed no probe.
     pub(super) unasked: AtomicU64,
     /// Calls ahead of its turn that did not count.
@@ -271,7 +247,7 @@ impl HookMetrics {
         self.failure_lines.pass()
     }
 
-    /// The same of what is dropped from its answers.
+    /// May something that is dropped from its answers be logged now? Then: how many lines were held back since the last.
     pub fn may_log_dropped(&self) -> Option<u64> {
         self.dropped.pass()
     }

@@ -12,7 +12,7 @@ use std::{
 use super::{
     AccessReviewOutcome, AdoptionMetrics, Attendance, BypassMetrics, DroppedReport, HookMetrics, InitializerMetrics,
     ReadOutcome, Reading, Refused, RequestOutcome, TlsReload, cells::Cells, initializer::Attended, named::Named,
-    reading::Readings,
+    reading::Readings, table::Family,
 };
 use crate::model::HookType;
 
@@ -212,6 +212,11 @@ impl Metrics {
 
     pub(super) fn read(&self, reading: Reading) -> Option<f64> {
         self.readings.get(reading)
+    }
+
+    /// Values of that family that others own, each with the value of its label.
+    pub(super) fn read_all(&self, family: &Family) -> impl Iterator<Item = (&'static str, f64)> {
+        self.readings.of(family)
     }
 
     /// Every hook's counters, by type and name.

@@ -80,14 +80,13 @@ impl Scrape {
         })?;
         // Of these, too, only what has happened.
         family(encoder, &table::HOOK_REPEATED_CALLS, |out| {
-            hooks.iter().try_for_each(|hook| {
-                let causes = Repeat::ALL.iter().map(|cause| cause.as_str());
-                by_cause(out, hook.labels(), causes.zip(&hook.counters.repeats))
-            })
+            hooks
+                .iter()
+                .try_for_each(|hook| by_cause(out, hook.labels(), Repeat::LABELS.iter().zip(&hook.counters.repeats)))
         })?;
         family(encoder, &table::HOOK_ANNOTATIONS_DROPPED, |out| {
             hooks.iter().try_for_each(|hook| {
-                let causes = DroppedAnnotation::ALL.iter().map(|cause| cause.as_str());
+                let causes = DroppedAnnotation::LABELS.iter();
                 by_cause(out, hook.labels(), causes.zip(&hook.counters.annotations_dropped))
             })
         })?;

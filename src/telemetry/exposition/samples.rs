@@ -45,6 +45,19 @@ pub(super) fn counter(out: &mut MetricEncoder<'_>, labels: &[(&str, &str)], valu
     out.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None)
 }
 
+/// A family of counters, one for each value of its only label.
+pub(super) fn counters(
+    encoder: &mut DescriptorEncoder<'_>,
+    table: &Family,
+    labels: &[&str],
+    cells: &[AtomicU64],
+) -> fmt::Result {
+    let name = table.labels.first().copied().unwrap_or_default();
+    family(encoder, table, |out| {
+        labels.iter().zip(cells).try_for_each(|(label, cell)| counter(out, &[(name, label)], cell.load(Relaxed)))
+    })
+}
+
 /// The one sample of a build's information.
 pub(super) fn build(out: &mut MetricEncoder<'_>) -> fmt::Result {
     let (version, arch, os) = (env!("CARGO_PKG_VERSION"), std::env::consts::ARCH, std::env::consts::OS);
@@ -55,7 +68,7 @@ pub(super) fn build(out: &mut MetricEncoder<'_>) -> fmt::Result {
 pub(super) fn by_cause<'a>(
     out: &mut MetricEncoder<'_>,
     [name, hook_type]: [(&str, &str); 2],
-    causes: impl Iterator<Item = (&'static str, &'a AtomicU64)>,
+    causes: impl Iterator<Item = (&'a &'static str, &'a AtomicU64)>,
 ) -> fmt::Result {
     for (cause, count) in causes.map(|(cause, cell)| (cause, cell.load(Relaxed))).filter(|(_, count)| *count > 0) {
         counter(out, &[name, hook_type, ("cause", cause)], count)?;
