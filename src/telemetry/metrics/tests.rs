@@ -175,3 +175,14 @@ fn record_costs() {
     }
     println!("{:?} a record of prometheus-client", start.elapsed() / rounds);
 }
+
+#[test]
+fn names_nobody_holds_are_forgotten_when_there_are_too_many() {
+    let named = Named::default();
+    let held = named.get(&"held".into(), || 0);
+    for n in 0..MAX_UNUSED_NAMES {
+        named.get(&format!("{n}").into(), || n);
+    }
+    assert!(named.all().len() < 10, "{}", named.all().len());
+    assert!(Arc::ptr_eq(&held, &named.get(&"held".into(), || 1)));
+}
