@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_served_from_disk_as_long_as_it_is_fresh() {
+    fn unreadable_source_is_replaced_by_a_fresh_last_good() {
         let (hooks, age, health) = found(None, Some(3), GOOD);
         assert_eq!((hooks, age), (Some(1), Duration::from_secs(3)), "it is as old as it is");
         assert!(health.status.last_good.get().unwrap().in_use.is_some());
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_while_something_is_given_back_is_in_force_and_decides_nothing() {
+    fn first_read_while_webhooks_are_given_back_decides_nothing() {
         let start = |text: &str| {
             let health = ReplicaHealth::new(Arc::new(Current::new(Instant::now())));
             health.status.last_good.set(Some(LastGoodState::default()));
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_invalid_is_served_from_disk_however_old_that_is() {
+    fn invalid_source_is_replaced_by_a_last_good_of_any_age() {
         let (hooks, age, health) = found(Some("]"), None, GOOD);
         assert_eq!((hooks, age), (Some(1), Duration::ZERO), "the source was read");
         assert!(health.status.last_good.get().unwrap().in_use.is_some());
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_disk_is_checked_as_everything_is() {
+    fn last_good_is_checked_before_it_is_used() {
         let (hooks, _, health) = found(Some("]"), Some(1), "]");
         assert!(hooks.is_none() && health.status.last_good.get().unwrap().refused.is_some());
         assert!(found(Some(GOOD), Some(1), "]").0.is_some(), "and stops no sound start");

@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_after_a_rotation_goes_into_the_new_file() {
+    fn audit_lines_after_a_rotation_go_into_the_new_file() {
         let folder = tempfile::tempdir().unwrap();
         let [path, rotated] = ["audit.log", "audit.log.1"].map(|name| folder.path().join(name));
         let (mut file, reopen) = AuditFile::open(&path).unwrap();

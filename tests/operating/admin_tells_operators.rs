@@ -82,7 +82,7 @@ async fn a_stale_replica_is_unready_to_whoever_has_others() {
 }
 
 #[tokio::test]
-async fn what_is_amiss_without_making_it_unready_is_shown_to_whoever_asks_for_more() {
+async fn readyz_verbose_shows_degradations_of_a_ready_replica() {
     use gatepost::{
         hooks::Channel,
         live::{CallTarget, LiveHook, Overdue, Rotation},

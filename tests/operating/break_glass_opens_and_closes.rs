@@ -99,7 +99,7 @@ fn is_loud(verdict: &Verdict, what: &str) {
 }
 
 #[tokio::test]
-async fn everything_is_open_until_its_time_is_over() {
+async fn break_glass_for_every_hook_is_open_until_its_time_is_over() {
     let (gate, no, yes) = two().await;
     for gate in [&*gate, &stale(&gate)] {
         let glass = glass(&[]);
@@ -121,7 +121,7 @@ async fn everything_is_open_until_its_time_is_over() {
 }
 
 #[tokio::test]
-async fn one_hook_is_open_and_the_others_are_asked() {
+async fn break_glass_of_one_hook_leaves_the_others_called() {
     let (gate, no, yes) = two().await;
     open(&gate, &glass(&[A]));
     let verdict = ask(&gate, create_pod("1", 100)).await;
@@ -372,7 +372,7 @@ async fn no_caller_can_open_anything() {
 }
 
 #[test]
-fn what_may_not_be_written_is_not_opened() {
+fn audit_file_that_may_not_be_written_is_not_opened() {
     let folder = tempfile::tempdir().expect("folder");
     let everything = [&OPEN[..], &["--everything"]].concat();
     let (code, _, stderr) = gatepost(&everything, ("--file", &folder.path().join("absent/break-glass.yaml")));

@@ -64,7 +64,7 @@ const BREAKAGES: [Breakage; 4] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn what_is_no_file_any_more_is_named_and_the_last_good_configuration_stays() {
+async fn replaced_file_is_named_and_the_last_good_configuration_stays() {
     for (name, break_it, words, kind) in BREAKAGES {
         let a = ScriptedHook::start(Script::Deny("no")).await;
         let entry = hook("a.example.com", &a.url(), "");

@@ -155,7 +155,7 @@ async fn an_expired_certificate_makes_the_sidecar_unready_and_status_says_so() {
 }
 
 #[test]
-fn nothing_is_served_without_tls_unless_plaintext_is_asked_for() {
+fn start_without_tls_needs_plaintext_asked_for() {
     let authority = Authority::new("cluster");
     let folder = tempfile::tempdir().expect("folder");
     put_pair(folder.path(), &authority.server());

@@ -222,7 +222,7 @@ async fn a_caller_that_writes_on_over_http_1_reads_its_last_answer() {
 }
 
 #[tokio::test]
-async fn one_that_never_closes_holds_up_the_end_for_a_bounded_time_and_is_not_counted_as_cut() {
+async fn connection_that_never_closes_delays_shutdown_for_a_bounded_time() {
     let sidecar = sidecar(FrontLimits { drain: Duration::from_millis(200), ..FrontLimits::default() }).await;
     let mut caller = Bytewise::begin(TcpStream::connect(sidecar.address).await.expect("connects")).await;
     let message = review("1", 10);

@@ -166,7 +166,7 @@ async fn a_log_that_nobody_reads_stops_no_review_and_says_later_what_is_missing(
 }
 
 #[tokio::test]
-async fn everything_that_is_written_may_block_and_it_serves_and_ends() {
+async fn blocked_outputs_hold_up_neither_reviews_nor_the_end() {
     let a = ScriptedHook::start(Script::Allow).await;
     let folder = configured(&[hook("a.example.com", &a.url(), "")]);
     let (socket, config) = (folder.path().join("gate.sock"), folder.path().join("a.yaml"));

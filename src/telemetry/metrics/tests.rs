@@ -16,7 +16,7 @@ fn value(text: &str, sample: &str) -> Option<String> {
 }
 
 #[test]
-fn what_was_recorded_is_exposed() {
+fn recorded_metrics_are_exposed() {
     let metrics = Arc::new(Metrics::new(2));
     metrics.request(0, RequestOutcome::Allowed, Duration::from_micros(70));
     metrics.request(1, RequestOutcome::Allowed, Duration::from_micros(50));

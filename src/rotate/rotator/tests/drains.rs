@@ -69,7 +69,7 @@ fn gone(rotator: &Rotator) -> Vec<(String, RetireReason)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_gone_is_remembered_for_an_hour_with_the_way_it_went() {
+async fn gone_hooks_are_remembered_for_an_hour_with_the_reason() {
     let mut rotator = started(&[("a", 1), ("b", 2)]).await;
     read(&mut rotator, contents(&[("a", 1), ("c", 3)])).await;
     sweep(&mut rotator).await;

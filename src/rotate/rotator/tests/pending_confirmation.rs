@@ -48,7 +48,7 @@ async fn a_file_that_is_whole_again_has_let_nothing_go() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_two_reads_let_go_goes_although_other_bytes_change_at_every_read() {
+async fn relaxation_confirmed_twice_applies_though_other_bytes_change() {
     let mut rotator = started(&[("a", 1), ("b", 2), ("c", 3)]).await;
     read_once(&mut rotator, contents(&[("a", 1), ("d", 4)])).await;
     read_once(&mut rotator, contents(&[("a", 1), ("c", 3), ("d", 4)])).await;
@@ -59,7 +59,7 @@ async fn what_two_reads_let_go_goes_although_other_bytes_change_at_every_read() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_only_added_or_changed_does_not_wait() {
+async fn added_and_changed_hooks_wait_for_no_confirmation() {
     let mut rotator = started(&[("a", 1)]).await;
     read_once(&mut rotator, contents(&[("a", 1), ("b", 2)])).await;
     assert_eq!(standing(&rotator), [stands("a", 1, 0), stands("b", 0, 0)]);

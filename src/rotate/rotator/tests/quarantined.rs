@@ -82,7 +82,7 @@ async fn a_state_that_only_waited_for_a_second_read_is_nobody_s_last_good_one() 
 }
 
 #[tokio::test]
-async fn what_another_document_lets_go_waits_for_a_second_read_beside_one_at_fault_too() {
+async fn relaxation_beside_a_quarantined_document_waits_for_a_second_read() {
     let mut rotator = rotator();
     read(&mut rotator, files(&[("a", &[("one", 1)]), ("b", &[("two", 2), ("three", 3)])])).await;
     // Port 0 is a fault, too, and one that leaves the names known.
@@ -110,7 +110,7 @@ async fn before_anything_is_in_force_a_fault_refuses_all_unless_it_is_to_be_left
 }
 
 #[tokio::test]
-async fn an_emergency_is_opened_and_closed_by_the_newest_state_alone() {
+async fn break_glass_is_opened_and_closed_by_the_newest_state_alone() {
     let glass = |name: &str, hooks: &str| {
         let opened = humantime::format_rfc3339_seconds(SystemTime::now());
         let text = format!(

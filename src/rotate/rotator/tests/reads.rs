@@ -37,7 +37,7 @@ async fn an_unsound_first_configuration_is_not_fresh_and_nothing_is_in_force() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_written_once_more_unchanged_bears_the_newer_revision() {
+async fn unchanged_configuration_written_again_bears_the_newer_revision() {
     let mut rotator = rotator();
     read(&mut rotator, contents(&[("a", 1)]).at(7)).await;
     let request = rotator.current.load();
@@ -70,7 +70,7 @@ async fn a_failed_read_changes_nothing_but_the_age() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_read_while_something_is_given_back_is_in_force_and_not_fresh() {
+async fn read_while_webhooks_are_given_back_is_in_force_and_not_fresh() {
     let gives_back = |contents: Contents| {
         reading(Err(ReadError::GivesBack { webhooks: "validating/c/w".to_owned(), contents: Arc::new(contents) }))
     };
@@ -123,7 +123,7 @@ async fn every_read_is_counted_by_what_came_of_it() {
 }
 
 #[test]
-fn what_is_in_force_is_not_fresh_because_something_else_was_found() {
+fn configuration_in_force_is_not_fresh_because_another_was_found() {
     // One thread for what blocks, and it is taken: the change is found, and cannot be judged yet.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -185,7 +185,7 @@ async fn break_glass_opens_and_closes_with_a_sound_configuration() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_rejected_and_what_the_last_read_saw_have_revisions() {
+async fn rejected_and_observed_configurations_have_revisions() {
     let mut rotator = started(&[]).await;
     read(&mut rotator, written("kind: Nonsense").at(7)).await;
     let rejected = |rotator: &Rotator| rotator.status.rejected.get().map(|rejected| rejected.revision.clone());
