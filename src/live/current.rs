@@ -8,14 +8,12 @@ use super::{
     freshness::Freshness,
     generation::Generation,
     generation_guard::{GenerationGuard, Newest},
-    hub::Hub,
     labelled::Labelled,
     segment_moves::SegmentMoves,
-    stored_objects::StoredObjects,
 };
 use crate::{
     clock::{self, Slept, slept},
-    initialize::desk::DeskLimits,
+    initialize::{Hub, StoredObjects, desk::DeskLimits},
     model::registration::Segment,
 };
 

@@ -9,12 +9,10 @@ pub mod freshness;
 pub mod generation;
 pub mod generation_guard;
 pub mod health;
-pub mod hub;
 pub mod labelled;
 pub mod namespaces;
 pub mod rotation;
 pub mod segment_moves;
-pub mod stored_objects;
 
 pub use authorizer::Authorizer;
 pub use break_glass::BreakGlasses;
@@ -24,11 +22,10 @@ pub use configuration_status::{
 pub use current::Current;
 pub use discovery::Discovery;
 pub use freshness::STALE_AFTER;
+pub use gatepost_initializers::{Hub, StoredObjects};
 pub use generation::{CallTarget, Generation, HookState, LiveHook, Overdue, Replacement};
 pub use generation_guard::GenerationGuard;
 pub use health::{RegistrationState, ReplicaHealth, attendance};
-pub use hub::Hub;
 pub use labelled::Labelled;
 pub use namespaces::Namespaces;
 pub use rotation::{RetireReason, RetiredEntry, Rotation, RotationEvent};
-pub use stored_objects::StoredObjects;

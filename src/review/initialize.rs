@@ -30,8 +30,8 @@ use super::{
 use crate::{
     cel::{AccessCheck, AccessTarget, ResourceAccess, Subject},
     clock::now,
-    initialize::{Initialization, Initializers, RefusedList, VERB, check_known, create, needs_permission},
-    model::{FailurePolicy, Gvr, Initializer, Operation, ResourceInitializers, Review, Verdict},
+    initialize::{Initialization, Initializers, RefusedList, check_known, create, needs_permission},
+    model::{FailurePolicy, Gvr, Initializer, Operation, ResourceInitializers, Review, Verdict, initialization::VERB},
     telemetry::InitializerOutcome,
     wire::{annotations, groups},
 };
@@ -196,7 +196,7 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
                 Err(failure) => {
                     let outcome = failure::of_turn(ctx, &name, passes, &failure);
                     if outcome == InitializerOutcome::FailedOpen {
-                        let _ = way.late(&name, FailurePolicy::Ignore);
+                        let _ = way.time_out(&name, FailurePolicy::Ignore);
                         warning = Some(failure.warning(&name));
                     } else {
                         self.no_room |= failure.is_no_room();

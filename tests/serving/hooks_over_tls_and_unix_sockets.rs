@@ -16,7 +16,7 @@ use crate::support::{
     sidecar::Configured,
 };
 use gatepost::{
-    cli::review::ask,
+    commands::review::ask,
     hooks::Method,
     runtime::{Running, Settings, Sidecar},
     snapshot::parse_url,

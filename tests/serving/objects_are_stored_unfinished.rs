@@ -9,7 +9,7 @@ use std::{
 
 use bytes::Bytes;
 use gatepost::{
-    live::hub::{Answered, ToInstance},
+    initialize::hub::ToInstance,
     memory::Purpose,
     model::{Phase, Rope, StatusInfo, Verdict},
     patch::{Document, Patch, PatchLimits},
@@ -206,7 +206,7 @@ async fn a_result_stays_and_what_cannot_go_on_in_flight_becomes_one() {
         "  - {name: a.example.com}\n  - {name: gone.example.com, failurePolicy: Fail, attach: {commonNames: [x]}}\n",
         "",
     );
-    gate.current.hub().look();
+    gate.current.hub().tick();
     let stored = patched(&ask(&gate, create(&pod())).await, &pod());
     let mut failed = stored.clone();
     failed["metadata"]["initializers"]["result"] = json!({"status": "Failure", "code": 403, "message": "no"});
@@ -311,7 +311,7 @@ async fn an_initializer_may_refuse_with_any_code_and_many_words() {
             let Some(ToInstance::Task { task, attempt, .. }) = attached.recv().await else { panic!("no task") };
             let status = StatusInfo { code, message: "x".repeat(1 << 20), ..StatusInfo::default() };
             let room = gate.memory.empty(Purpose::Answer);
-            assert!(attached.answer(task, attempt, Answered::Failed(Box::new(status)), room));
+            assert!(attached.answer(task, attempt, Err(Box::new(status)), room));
         };
         let request = AdmissionRequest { uid: Some(code.to_string()), ..update("admin", &stored, &next) };
         let (verdict, ()) = tokio::join!(ask(&gate, request), refusing);

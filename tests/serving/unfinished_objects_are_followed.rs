@@ -192,7 +192,7 @@ async fn a_read_shows_what_is_initialized_unless_who_may_asks_for_all() {
 async fn an_outdated_configuration_hides_and_repairs_nothing() {
     let gate = gate(CONFIGURATION, Reasons::First);
     let read = ObjectRead {
-        verb: gatepost::initialize::visibility::ReadVerb::List,
+        verb: gatepost::model::initialization::ReadVerb::List,
         username: "admin".into(),
         user: Arc::default(),
         group: "".into(),
@@ -203,10 +203,13 @@ async fn an_outdated_configuration_hides_and_repairs_nothing() {
     };
     let policy = async || read_policy(&gate, &read, Instant::now() + LONG).await;
     let fresh = policy().await;
-    assert_eq!((fresh.visibility, fresh.must_act.is_some()), (gatepost::initialize::Visibility::All, true));
+    assert_eq!((fresh.visibility, fresh.must_act.is_some()), (gatepost::model::initialization::Visibility::All, true));
     tokio::time::advance(READ_IN + STALE_AFTER + Duration::from_secs(1)).await;
     let outdated = policy().await;
-    assert_eq!((outdated.visibility, outdated.must_act), (gatepost::initialize::Visibility::Initialized, None));
+    assert_eq!(
+        (outdated.visibility, outdated.must_act),
+        (gatepost::model::initialization::Visibility::Initialized, None)
+    );
 }
 
 #[tokio::test]

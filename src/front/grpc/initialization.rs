@@ -3,6 +3,7 @@
 //! `ReadPolicy` and `QuotaPhase` are answered at once; `Hold` waits for the end of an object's initialization, at most
 //! until the call's deadline. When the process drains, a hold ends with UNAVAILABLE, and is asked for elsewhere.
 
+use crate::model::initialization::{HiddenAs, HiddenObject, ReadVerb, Visibility, hidden};
 use std::{future::poll_fn, sync::Arc, time::Instant};
 
 use bytes::Bytes;
@@ -23,12 +24,12 @@ use crate::{
         state::{ConnectionContext, Front},
     },
     initialize::{
-        Visibility,
-        quota::{Charge, QuotaPhase, QuotaStage, quota_phase},
-        unfinished::{HoldOutcome, StoredObject, TIMED_OUT, still_pending},
-        visibility::{HiddenAs, HiddenObject, ReadVerb, hidden},
+        Charge, QuotaPhase, QuotaStage,
+        failure::TIMED_OUT,
+        quota_phase,
+        stored_objects::{HoldEnd, SoughtObject},
+        unfinished::{HoldOutcome, StoredObject},
     },
-    live::stored_objects::{HoldEnd, SoughtObject},
     memory::Reservation,
     model::{Deadline, StatusInfo},
     review::{self, ObjectRead},
@@ -235,7 +236,7 @@ fn ended(end: HoldEnd, sought: &SoughtObject, version: &str) -> pb::hold_respons
         HoldEnd::OutOfTime(object) => {
             // An object without a report is taken to be as it was stored.
             let object = object.unwrap_or_else(|| Arc::new(sought.as_stored(version)));
-            End::TimedOut(pb::TimedOut { status: Some(wire::status(&still_pending(&object))), pending: true })
+            End::TimedOut(pb::TimedOut { status: Some(wire::status(&object.still_pending())), pending: true })
         }
     }
 }

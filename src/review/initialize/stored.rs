@@ -36,19 +36,23 @@ use crate::{
     cel::User,
     clock::now,
     initialize::{
-        Actor, Initialization, Initializers, ReadRepair, RefusedList, Visibility,
-        label::{self, Marks, MarksOutcome, PENDING, STATE, Standing, State},
-        stored_result,
-        transition::{Owned, transition},
-        unfinished::{HeadRule, StoredObject},
-        visibility::{ReadVerb, ReadingUser, visibility},
+        Actor, HeadRule, Initialization, Initializers, Marks, OwnedNames, ReadRepair, RefusedList,
+        marks::{self, InitState, MarkedObject, MarksOutcome},
+        stored_result, transition,
+        unfinished::StoredObject,
     },
     live::Generation,
-    model::{Operation, ResourceInitializers, Review, bypass::Who},
+    model::{
+        Operation, ResourceInitializers, Review,
+        bypass::Who,
+        initialization::{
+            PENDING_LABEL, ReadVerb, ReadingUser, STATE_ANNOTATION, Visibility, init_id, pending_warning, visibility,
+        },
+    },
     patch::Patch,
     wire::{
         groups,
-        marks::{self, Found},
+        marks::{Found, of_object},
         metadata_initializers,
     },
 };
@@ -57,7 +61,7 @@ use crate::{
 // source: kubernetes/apiserver pkg/authentication/user, APIServerUser.
 const APISERVER: &str = "system:apiserver";
 /// A user without any rights on an object that is not initialized.
-const STRANGER: Actor<'static> = Actor { may_initialize: false, owns: Owned::Names(&[]) };
+const STRANGER: Actor<'static> = Actor { may_initialize: false, owns: OwnedNames::Names(&[]) };
 
 /// `metadata.initializers` of an object of the review.
 pub(super) async fn stored_list(
@@ -162,7 +166,7 @@ impl InitializingPhase<'_, '_> {
         let ours = || self.ctx.deps.current.labelled().account().is_some_and(|ours| *ours == *review.username);
         if *review.username == *APISERVER || entry.by_label && ours() {
             // Any head: what failure policies say is carried out so.
-            return Ok(Actor { may_initialize: true, owns: Owned::Any });
+            return Ok(Actor { may_initialize: true, owns: OwnedNames::Any });
         }
         let in_group = |wanted: &[Box<str>]| groups::any_of(review, wanted);
         let is = |who: &Who| who.is(&review.username, in_group);
@@ -174,7 +178,7 @@ impl InitializingPhase<'_, '_> {
         }
         // Where no owners are configured, any user who may initialize is one.
         let is_owner = owners.is_none_or(is);
-        Ok(Actor { may_initialize: true, owns: Owned::Names(if is_owner { head } else { &[] }) })
+        Ok(Actor { may_initialize: true, owns: OwnedNames::Names(if is_owner { head } else { &[] }) })
     }
 
     /// The user who makes the request, as JSON.
@@ -272,16 +276,16 @@ impl InitializingPhase<'_, '_> {
             return Ok(());
         }
         let creator = serde_json::from_str(&self.requester().await?).unwrap_or_default();
-        label::created(&written, &creator).map_err(|refused| self.denied(refused))?;
+        marks::check_new(&written, &creator).map_err(|refused| self.denied(refused))?;
         let Some(list) = list else {
-            return self.apply(label::step::unmarking().to_string(), "removing the marks of the object").await;
+            return self.apply(marks::unmarking_patch().to_string(), "removing the marks of the object").await;
         };
         let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-        let text = State::new(list, creator, &started).write().map_err(|why| Box::new(status::internal(&why)))?;
-        let id = label::init_id(random());
+        let text = InitState::new(list, creator, &started).write().map_err(|why| Box::new(status::internal(&why)))?;
+        let id = init_id(random());
         let marks = Marks { label: Some(id.as_str().into()), state: Some(text.into()) };
-        self.apply(label::step::marking(has, &marks).to_string(), "marking the object").await?;
-        self.draft.pending_warning = Some(label::warning(&id));
+        self.apply(marks::marking_patch(has, &marks).to_string(), "marking the object").await?;
+        self.draft.pending_warning = Some(pending_warning(&id));
         Ok(())
     }
 
@@ -294,12 +298,12 @@ impl InitializingPhase<'_, '_> {
         match self.judge(entry, &old, &new).await? {
             MarksOutcome::Keep => Ok(()),
             MarksOutcome::Record => {
-                let marks = label::change::recorded(&old.marks, &new);
+                let marks = marks::with_turn_recorded(&old.marks, &new);
                 let marks = marks.map_err(|why| Box::new(status::internal(&why)))?;
-                self.apply(label::step::marking(has, &marks).to_string(), "recording whose turn is over").await
+                self.apply(marks::marking_patch(has, &marks).to_string(), "recording whose turn is over").await
             }
             MarksOutcome::Restore => {
-                let patch = label::step::marking(has, &old.marks);
+                let patch = marks::marking_patch(has, &old.marks);
                 self.apply(patch.to_string(), "restoring the marks of the object").await
             }
         }
@@ -318,12 +322,12 @@ impl InitializingPhase<'_, '_> {
         let review = self.ctx.review;
         let new = self.marks(review, review.object.clone()).await?.marks;
         if review.operation == Operation::Create {
-            return label::change::marked_for(&new, &review.username).map_err(|refused| self.denied(refused));
+            return marks::check_marked_for(&new, &review.username).map_err(|refused| self.denied(refused));
         }
         let old = self.marks(review, review.old_object.clone()).await?;
         match self.judge(entry, &old, &new).await? {
             MarksOutcome::Keep | MarksOutcome::Record => Ok(()),
-            MarksOutcome::Restore => Err(self.denied(label::change::lost())),
+            MarksOutcome::Restore => Err(self.denied(marks::omitted_marks())),
         }
     }
 
@@ -335,8 +339,8 @@ impl InitializingPhase<'_, '_> {
         new: &Marks,
     ) -> Result<MarksOutcome, StatusError> {
         let Marked { marks: old, leaves, .. } = old;
-        let head = match old.standing() {
-            Standing::Unfinished(state) => state.list.head().map(Box::<str>::from),
+        let head = match old.object() {
+            MarkedObject::Unfinished(state) => state.list.head().map(Box::<str>::from),
             _ => None,
         };
         let own = [head.as_deref().unwrap_or_default()];
@@ -345,13 +349,13 @@ impl InitializingPhase<'_, '_> {
             true => self.requester_as_actor(entry, &own).await?,
             false => STRANGER,
         };
-        label::update(old, new, *leaves, actor).map_err(|refused| self.denied(refused))
+        marks::judge_update(old, new, *leaves, actor).map_err(|refused| self.denied(refused))
     }
 
     async fn marks(&self, review: &Review, place: Option<Range<usize>>) -> Result<Marked, StatusError> {
         let Some(place) = place else { return Ok(Marked::default()) };
         let (bytes, size) = (review.bytes.clone(), place.len());
-        self.ctx.read(size, move || Ok(marks::of_object(&bytes, place, PENDING, STATE)?.into())).await
+        self.ctx.read(size, move || Ok(of_object(&bytes, place, PENDING_LABEL, STATE_ANNOTATION)?.into())).await
     }
 }
 

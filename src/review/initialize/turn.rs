@@ -12,9 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use sha2::{Digest, Sha256};
 use tokio::time::timeout_at;
 
 use super::super::{
@@ -25,17 +23,15 @@ use super::super::{
 };
 use crate::{
     clock::now,
-    initialize::{Initialization, built_in, share},
-    live::hub::{Answered, Made, TaskFailure, TaskMessage},
+    initialize::{
+        Initialization, TurnFailure, built_in,
+        hub::{Contribution, TaskMessage},
+        share,
+    },
     memory::{Purpose, Reservation},
-    model::{BuiltIn, HookType, Initializer, Labels, Phase, ResourceInitializers, Review, Rope},
+    model::{BuiltIn, HookType, Initializer, Labels, Phase, ResourceInitializers, Review},
     offload::{self, LARGE},
     patch::{Document, Patch, TouchedFields},
-    wire::{
-        encodings::{Encodings, HookEncoding},
-        inbound::FRAME_HEAD,
-        initializers::is_review,
-    },
 };
 
 /// The most of a request's time that is kept for the answer.
@@ -141,21 +137,19 @@ impl Turn<'_> {
         let room = self.ctx.deps.memory.reserve(Purpose::Queue, size).ok_or(InitializerFailure::NoRoom)?;
         let name = Arc::clone(&self.one.name);
         // It is gone through twice: to be written, and for its digest.
-        let writing = offload::run(2 * size, move || message(&name, &review, &labels, room));
+        let writing = offload::run(2 * size, move || TaskMessage::new(&name, &review, &labels, room));
         let message = self.by(self.until, writing).await?.map_err(InitializerFailure::Unable)?;
         let hub = self.ctx.deps.current.hub();
-        let (answered, room) = hub.ask(&self.one.name, message, self.until).await.map_err(|why| match why {
-            TaskFailure::Late => self.late(),
-            TaskFailure::Vacant(_) => InitializerFailure::Vacant,
-            TaskFailure::Unproven => InitializerFailure::Unproven,
-            TaskFailure::Full => InitializerFailure::Full,
-            TaskFailure::NoRoom => InitializerFailure::NoRoom,
-            TaskFailure::Unusable(why) => InitializerFailure::Unable(why.to_owned()),
-        })?;
-        let Made { patch, adds } = match answered {
-            Answered::Failed(status) => return Err(InitializerFailure::Rejected(status)),
-            Answered::Done(made) => made,
-        };
+        let (Contribution { patch, adds }, room) =
+            hub.ask(&self.one.name, message, self.until).await.map_err(|why| match why {
+                TurnFailure::Late => self.late(),
+                TurnFailure::Vacant => InitializerFailure::Vacant,
+                TurnFailure::Unproven => InitializerFailure::Unproven,
+                TurnFailure::Full => InitializerFailure::Full,
+                TurnFailure::NoRoom => InitializerFailure::NoRoom,
+                TurnFailure::Unable(why) => InitializerFailure::Unable(why),
+                TurnFailure::Rejected(status) => InitializerFailure::Rejected(status),
+            })?;
         let Some(text) = patch else {
             return Ok(Answer { patch: None, fields: TouchedFields::default(), adds, _room: room });
         };
@@ -242,21 +236,6 @@ pub(super) fn end_of(ctx: &ReviewContext<'_>) -> Instant {
 /// Labels of the request's namespace as a process is told: what is known of them, and that may be nothing.
 pub(super) async fn labels(facts: &mut Facts<'_, '_>) -> Labels {
     facts.namespace_labels().await.unwrap_or_default()
-}
-
-/// The review as an instance gets it: a bare AdmissionReview in protobuf.
-fn message(name: &str, review: &Review, labels: &Labels, mut room: Reservation) -> Result<TaskMessage, String> {
-    let framed: Rope = Encodings::of(review).get(HookEncoding::Grpc).map_err(|failure| failure.to_string())?;
-    let review: Bytes = framed.copy_of(FRAME_HEAD..framed.len());
-    // Of a review that came in protobuf not every text was looked at.
-    if !is_review(review.clone()) {
-        return Err("the review is no AdmissionReview to readers of protobuf".to_owned());
-    }
-    let namespace_labels = labels.iter().map(|(key, value)| (key.into(), value.into())).collect();
-    room.shrink_to(review.len());
-    // Names have no zero byte.
-    let digest = Sha256::new().chain_update(name).chain_update([0_u8]).chain_update(&review).finalize().into();
-    Ok(TaskMessage { review, namespace_labels, digest, room })
 }
 
 /// Answer of one, once it is there, by its name.
