@@ -17,7 +17,7 @@ use std::{
     },
 };
 
-use super::Generation;
+use super::generation::Generation;
 
 /// The generation that one request goes through. The outer count belongs to the thread that entered, the inner one is
 /// everybody's and rests.
