@@ -91,8 +91,8 @@ pub(crate) fn degradations(health: &ReplicaHealth) -> Vec<String> {
     let faults = health.faults((Instant::now(), SystemTime::now()));
     let mut lines: Vec<_> = faults.into_iter().map(|fault| fault.to_string()).collect();
     if !current.is_fresh(Instant::now()) {
-        let why = current
-            .status()
+        let why = health
+            .status
             .failed_read
             .get()
             .map_or_else(|| "no read has ended".to_owned(), |failed| failed.error.clone());
@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn break_glass_for_everything_needs_no_configuration() {
         let stale = read(31, &hook("Fail"));
-        let [never, rejected] = [Current::new(Instant::now()), Current::new(Instant::now())];
+        let [never, rejected] = [(); 2].map(|()| ReplicaHealth::new(Arc::new(Current::new(Instant::now()))));
         let (revision, since) = (Revision::Store(1), SystemTime::UNIX_EPOCH);
         rejected.status.rejected.set(Some(Rejection {
             problems: Vec::new(),
