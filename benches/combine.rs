@@ -3,6 +3,9 @@
 //! Hypothesis: below 10 ns a hook where all simply agree, below half a microsecond where they warn, note and deny;
 //! nothing compared with asking them. Unit: time per review.
 
+#[path = "common/allocator.rs"]
+mod allocator;
+
 use std::{hint::black_box, time::Duration};
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};

@@ -22,7 +22,7 @@ use super::{
 use crate::{
     live::ReplicaHealth,
     memory::{MemoryBudget, Purpose},
-    review::Gate,
+    review::AdmissionDeps,
     telemetry::Reading,
 };
 
@@ -30,7 +30,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Front {
     /// The gate reviews are brought to.
-    pub gate: Arc<Gate>,
+    pub gate: Arc<AdmissionDeps>,
     /// What this replica reports about itself.
     pub health: Arc<ReplicaHealth>,
     /// Limits on callers.
@@ -66,7 +66,7 @@ pub struct BuildError(#[from] tonic_reflection::server::Error);
 impl Front {
     /// Builds the front and registers what it knows with the gate's metrics.
     pub fn new(
-        gate: Arc<Gate>,
+        gate: Arc<AdmissionDeps>,
         health: Arc<ReplicaHealth>,
         limits: FrontLimits,
         budget: Arc<MemoryBudget>,
@@ -135,7 +135,7 @@ impl Front {
 }
 
 /// Registers the readings of the memory budget with the metrics.
-fn observe_memory(gate: &Gate, budget: &Arc<MemoryBudget>) {
+fn observe_memory(gate: &AdmissionDeps, budget: &Arc<MemoryBudget>) {
     for purpose in Purpose::ALL {
         let reading = match purpose {
             Purpose::Review => Reading::HeldForReviews,

@@ -53,7 +53,7 @@ pub(super) struct Attempt<'a> {
     pub(super) settled: bool,
     /// Time of the next try, while the hook rests.
     again_at: Option<Instant>,
-    asks: RetryState,
+    retry_state: RetryState,
 }
 
 /// Result of a call, before it is judged.
@@ -65,7 +65,7 @@ pub(super) enum CallResult<'r> {
     Failure(&'r CallFailure, ProcessingEvidence),
 }
 
-/// Step after what came of a call.
+/// Step after a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextStep {
     /// The call is sent again at once, over such a reuse: the hook has not processed it.
@@ -88,7 +88,7 @@ struct RetryTerms {
     deadline: Instant,
 }
 
-/// Count of the times a hook was asked, and the terms of the next one.
+/// How often a hook was called, and how it is called next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RetryState {
     rests: u8,
@@ -101,7 +101,7 @@ pub(super) struct RetryState {
 }
 
 impl RetryState {
-    /// The step after what came of the last call.
+    /// The step after the last call.
     ///
     /// Source of the pauses: `docs/reference/webhook-semantics.md` §9. Where upstream would sleep until its deadline,
     /// we say at once that there will be no answer.
@@ -141,16 +141,17 @@ impl RetryState {
 impl<'a> Attempt<'a> {
     pub(super) fn new(live: &'a LiveHook, review: &Review, fail_open_override: bool, deadline: Instant) -> Self {
         // While the debug level is off, a span costs one load of its callsite's state.
-        let (span, asks) = (debug_span!("hook", name = %live.hook.name), RetryState::default());
-        // A policy of today may not make a hook that has effects, which is being moved away from, be asked twice.
+        let (span, retry_state) = (debug_span!("hook", name = %live.hook.name), RetryState::default());
+        // The side effects of the endpoint that is called count, not those that a new configuration declares: a hook that
+        // moves must not be called twice at its former endpoint where it has effects there.
         let idempotent = live.target.side_effects().none_for(review.dry_run);
         let (read_by, again_at, open, settled) = (None, None, false, false);
-        Self { live, idempotent, fail_open_override, deadline, read_by, span, open, settled, again_at, asks }
+        Self { live, idempotent, fail_open_override, deadline, read_by, span, open, settled, again_at, retry_state }
     }
 
-    /// Terms under which it is asked now.
-    pub(super) fn asks(&self) -> RetryState {
-        self.asks
+    /// How it is called now.
+    pub(super) fn retry_state(&self) -> RetryState {
+        self.retry_state
     }
 
     /// Time of the next step unless an answer comes first; `None` once it is settled.
@@ -164,7 +165,7 @@ impl<'a> Attempt<'a> {
         !self.settled && self.read_by.unwrap_or(self.deadline) <= now
     }
 
-    /// The answer is there, and is to be read by then.
+    /// The answer is there, and must be read by then.
     pub(super) fn is_read_by(&mut self, deadline: Instant) {
         self.read_by = Some(deadline);
     }
@@ -178,7 +179,7 @@ impl<'a> Attempt<'a> {
         over
     }
 
-    /// Decides the step after what came, and counts it. One that rests wakes by itself; the caller takes the other
+    /// Decides the step after a call, and counts it. One that rests wakes by itself; the caller takes the other
     /// steps.
     pub(super) fn next(&mut self, result: &CallResult<'_>, now: Instant) -> NextStep {
         let terms = RetryTerms {
@@ -186,8 +187,8 @@ impl<'a> Attempt<'a> {
             idempotent: self.idempotent,
             deadline: self.deadline,
         };
-        let next = self.asks.next(terms, result, now);
-        self.asks = self.asks.after(next);
+        let next = self.retry_state.next(terms, result, now);
+        self.retry_state = self.retry_state.after(next);
         if let NextStep::Rest(pause) = next {
             self.again_at = Some(now + pause);
         }

@@ -75,13 +75,13 @@ impl<'a> BypassDecision<'a> {
         self.eligibility != Eligibility::Eligible || self.break_glass_covers_all() || self.rules().any(skips_all)
     }
 
-    /// Is it let past unasked by somebody's word, and not as such requests always are?
+    /// Is it let past by a rule, by break-glass or as our own configuration, and not as such requests always are?
     pub(super) fn is_bypass(&self) -> bool {
         self.eligibility == Eligibility::OwnConfig || self.break_glass_covers_all() || !self.rules.is_empty()
     }
 
-    /// Does nothing but a hook's own "no" reject it? Then not even a stale configuration does, whose hooks are asked as
-    /// they were last known.
+    /// Does only a hook's own "no" reject it? Then a stale configuration does not either: its hooks are called as they
+    /// were last known.
     pub(super) fn opens_everything(&self) -> bool {
         self.rules().any(|rule| rule.effect == BypassEffect::FailOpen && rule.is_about_all())
     }

@@ -74,7 +74,7 @@ impl TryFrom<ConditionsDecision<'_>> for ConditionsResult {
     }
 }
 
-/// Conditions of a hook that are to be evaluated beside the worker.
+/// Conditions of a hook that will be evaluated beside the worker.
 struct SlowConditions {
     hook: u32,
     conditions: Arc<[Condition]>,
@@ -91,15 +91,15 @@ pub(super) struct Conditions<'a> {
     steps: Cell<u64>,
     /// Results by hook, ascending.
     results: SmallVec<[(u32, ConditionsResult); 2]>,
-    /// Hooks whose conditions are to be evaluated beside the worker.
+    /// Hooks whose conditions will be evaluated beside the worker.
     slow: Vec<SlowConditions>,
-    /// Access checks that are to be decided, each with the hook whose conditions make it.
+    /// Access checks that wait for a decision, each with the hook whose conditions make it.
     undecided: Vec<(u32, AccessCheck)>,
 }
 
 impl<'a> Conditions<'a> {
     /// Nothing is evaluated yet. A call with this deadline decides, on this worker.
-    pub(super) fn new(review: &'a Review, (deadline, worker): (Deadline, usize), access: &'a Access<'a>) -> Self {
+    pub(super) fn new(review: &'a Review, deadline: Deadline, worker: usize, access: &'a Access<'a>) -> Self {
         Self {
             review,
             deadline,
@@ -186,8 +186,8 @@ impl<'a> Conditions<'a> {
     }
 
     /// Evaluates beside the worker what takes longer, and has access checks decided; within the request's time.
-    /// Conditions that wait for an access check are to be decided anew. That ends: each round decides a check, of which
-    /// two fit into what an expression may cost.
+    /// Conditions that wait for an access check must then be decided again. That ends: each round decides a check, of
+    /// which two fit into what an expression may cost.
     pub(super) async fn evaluate(&mut self) {
         let until = self.deadline.instant();
         let slow = std::mem::take(&mut self.slow);

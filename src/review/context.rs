@@ -92,7 +92,7 @@ pub struct AdmissionDeps {
 /// Treatment of hooks that want a review's object in a version other than the one it is in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OtherVersions {
-    /// Their call fails: nobody else will ask them, and they must not be passed over in silence.
+    /// Their call fails: no other review asks them, and they must not be passed over in silence.
     #[default]
     Fail,
     /// They are passed over: the caller asks about each version in a review of its own.
@@ -144,8 +144,10 @@ impl<'a> ReviewContext<'a> {
     /// Context of a decision that begins now.
     pub(super) fn new(
         deps: &'a AdmissionDeps,
-        (review, caller): (&'a Review, &'a Caller),
-        (began, age): (Instant, Option<Duration>),
+        review: &'a Review,
+        caller: &'a Caller,
+        began: Instant,
+        age: Option<Duration>,
         generation: &'a Generation,
     ) -> Self {
         let bypass = BypassDecision::of(generation, deps.break_glass.open(began), review);
@@ -215,14 +217,15 @@ impl<'a> ReviewContext<'a> {
     /// beside the worker where there is much to go through, and within the request's time.
     pub(super) async fn apply(
         &self,
-        (patch, text): (Patch, usize),
+        patch: Patch,
+        text: usize,
         review: &Review,
         before: Option<&Arc<PatchedObject>>,
     ) -> Result<Result<Option<PatchedObject>, PatchFailure>, StatusError> {
         // All that the review holds, what patches have opened before, and the patch.
         let before_bytes = before.map_or(0, |before| before.document.held() + before.document.rope().len());
         let size = review.bytes.len() + before_bytes + scanned(&patch, text);
-        let Some(room) = room_for(&patch, text, (review, before), &self.deps.memory) else {
+        let Some(room) = room_for(&patch, text, review, before, &self.deps.memory) else {
             return Ok(Err(PatchFailure::NoRoom));
         };
         if size < LARGE {
@@ -239,7 +242,7 @@ impl<'a> ReviewContext<'a> {
         ended.map_err(|_| Box::new(status::out_of_time()))
     }
 
-    /// Has what the cluster serves read anew, within the request's time.
+    /// Reads again what the cluster serves, within the request's time.
     pub(super) async fn refresh_discovery(&self) {
         let Some(discovery) = &self.deps.discovery else { return };
         let until = self.caller.deadline.instant().min(now() + DISCOVERY_TIMEOUT);

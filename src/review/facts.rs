@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// An apiserver that takes longer to answer about a namespace is not waited for, nor for more than half of the time that
-/// is left: failure policies decide, and other hooks are to have their time.
+/// is left: failure policies decide, and other hooks need their time.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Reason why selectors cannot be evaluated.
@@ -46,7 +46,7 @@ impl From<SelectorError> for StatusError {
 /// Labels that are not at hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Missing {
-    /// What is known of the request's namespace is nothing, or too old: the apiserver is to be asked.
+    /// Nothing is known of the request's namespace, or what is known is too old: the apiserver must be asked.
     Namespace,
     /// An object is too large to be read on a worker.
     Objects,
@@ -100,7 +100,7 @@ impl<'a: 'r, 'r> Facts<'a, 'r> {
             own_object: OnceCell::new(),
             own_namespace: OnceCell::new(),
             old_object: OnceCell::new(),
-            conditions: Conditions::new(review, (ctx.caller.deadline, ctx.caller.worker), &ctx.access),
+            conditions: Conditions::new(review, ctx.caller.deadline, ctx.caller.worker, &ctx.access),
         }
     }
 
@@ -150,7 +150,7 @@ impl<'a: 'r, 'r> Facts<'a, 'r> {
         });
     }
 
-    /// Reason why the apiserver's answer about the request's namespace is not to be had, where it was asked.
+    /// Reason why the apiserver, where it was asked, has not answered about the request's namespace.
     pub(super) fn unavailable(&self) -> Option<&str> {
         match &self.namespace_answer {
             Some(Err(SelectorError::Unavailable(why))) => Some(why),

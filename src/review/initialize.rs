@@ -135,12 +135,12 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
     async fn work_off(
         &mut self,
         entry: &ResourceInitializers,
-        way: &mut Initialization,
+        initialization: &mut Initialization,
         facts: &mut Facts<'_, '_>,
     ) -> Result<(), StatusError> {
         let ctx = self.ctx;
         let mut parallel = ParallelCalls::default();
-        while let Some(head) = way.head() {
+        while let Some(head) = initialization.head() {
             let name: Arc<str> = head.into();
             let configured = entry.initializers.iter().find(|one| *one.name == *name);
             let in_flight = configured.is_some_and(Initializer::acts_in_flight);
@@ -149,7 +149,7 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
             }
             let object = self.draft.object.clone();
             if parallel.is_empty() {
-                parallel.ask(ctx, entry, way, (object.as_ref(), &mut *facts)).await;
+                parallel.ask(ctx, entry, initialization, object.as_ref(), facts).await;
             }
             let answer = match parallel.take(&name, object.as_ref()).await {
                 Ok(answer) => answer,
@@ -165,7 +165,7 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
             let creator = self.creator.clone();
             let passes = configured.is_none_or(|one| is_passed_over(ctx, one));
             let turn = |one| {
-                let until = until(ctx, (entry, one), (way, 1), began);
+                let until = until(ctx, entry, one, initialization, 1, began);
                 Turn { ctx, one, before: object, began, until, creator }
             };
             let ended = match (configured, answer) {
@@ -179,7 +179,7 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
             // It is its turn, so every step is taken but that of a wrong addition.
             let ended = ended.and_then(|Acted { changed, adds }| {
                 let known = |add: &str| entry.initializers.iter().any(|one| &*one.name == add);
-                match adds.iter().all(|add| known(add)).then(|| way.done(&name, adds)) {
+                match adds.iter().all(|add| known(add)).then(|| initialization.done(&name, adds)) {
                     Some(Ok(_)) => Ok(changed),
                     _ => Err(InitializerFailure::Unable(
                         "it adds initializers that this resource has not, or that had a turn".into(),
@@ -196,7 +196,7 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
                 Err(failure) => {
                     let outcome = failure::of_turn(ctx, &name, passes, &failure);
                     if outcome == InitializerOutcome::FailedOpen {
-                        let _ = way.time_out(&name, FailurePolicy::Ignore);
+                        let _ = initialization.time_out(&name, FailurePolicy::Ignore);
                         warning = Some(failure.warning(&name));
                     } else {
                         self.no_room |= failure.is_no_room();
@@ -288,7 +288,7 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
         let named = |names: &str| Initializers::of(names.split(',').map(str::trim).filter(|name| !name.is_empty()));
         let skips_all = self.ctx.bypass.skips_all();
         let written = written.filter(|_| field.is_none() && !skips_all);
-        // Clients may act for any name in the field, by updating the stored object; for one in the annotation nobody does.
+        // Clients may act for any name in the field, by updating the stored object, but for none in the annotation.
         let is_annotated = written.is_some();
         let written = field.or_else(|| written.as_deref().map(named));
         let listed = || entry.may_initialize.as_ref().is_some_and(|who| who.is(&review.username, in_group));
@@ -325,7 +325,7 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
         Ok(list.and_then(|list| self.without_left_out(list)))
     }
 
-    /// The list without those that a bypass or break-glass leaves out, whoever wrote it.
+    /// The list without names that a bypass or break-glass leaves out.
     fn without_left_out(&self, mut list: Initializers) -> Option<Initializers> {
         let bypass = &self.ctx.bypass;
         let all = bypass.skips_all();
@@ -383,11 +383,11 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
 // source: kubernetes/apiserver 1.13 pkg/admission/plugin/initialization, canInitialize.
 fn check(review: &Review) -> AccessCheck {
     let Gvr { group, resource, .. } = &review.resource;
-    permission((group, resource), (&review.namespace, &review.name))
+    permission(group, resource, &review.namespace, &review.name)
 }
 
 /// The requester's permission to `initialize` a resource, or one object of it.
-pub(super) fn permission((group, resource): (&str, &str), (namespace, name): (&str, &str)) -> AccessCheck {
+pub(super) fn permission(group: &str, resource: &str, namespace: &str, name: &str) -> AccessCheck {
     let target = AccessTarget::Resource(ResourceAccess {
         group: group.into(),
         resource: resource.into(),

@@ -41,6 +41,7 @@ use crate::{
 };
 
 /// The former name of [`AdmissionDeps`].
+#[doc(hidden)]
 pub use self::context::AdmissionDeps as Gate;
 
 /// Decides one review, in one generation from beginning to end.
@@ -52,7 +53,7 @@ pub async fn decide(deps: &AdmissionDeps, review: &Review, caller: &Caller) -> V
     // Asked before the generation is taken, which is then at least as new as what was asked about.
     let age = deps.current.age(began);
     let generation = &*deps.current.enter();
-    let ctx = ReviewContext::new(deps, (review, caller), (began, age), generation);
+    let ctx = ReviewContext::new(deps, review, caller, began, age, generation);
     let deciding = async {
         let mut draft = Draft { skips_hooks: ctx.bypass.skips_all(), ..Draft::default() };
         let _ = run(&ctx, &mut draft).await;

@@ -19,8 +19,6 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use smallvec::SmallVec;
-
 use super::{
     context::ReviewContext,
     draft::{Draft, Flow},
@@ -29,7 +27,7 @@ use super::{
     object::{PatchFailure, PatchedObject},
     record::{CallRecord, Change, Ending},
     round::{self, Until},
-    select::{self, Role, SelectedHook, UnmetHook},
+    select::{self, Role, SelectedHook, Selection},
     status,
 };
 use crate::{
@@ -40,17 +38,9 @@ use crate::{
     snapshot::HookSet,
 };
 
-/// Hooks that are asked together.
+/// Hooks that are asked together, and others between them.
 struct Batch<'a> {
-    hooks: SmallVec<[SelectedHook<'a>; 8]>,
-    /// Their places in `MutatingPhase::matching`.
-    at: SmallVec<[usize; 8]>,
-    /// Hooks between them that have not passed their probe yet, each with its place.
-    unproven: SmallVec<[(usize, &'a LiveHook); 2]>,
-    /// Hooks between them that their conditions leave out, each with its place.
-    unmet: SmallVec<[(usize, UnmetHook<'a>); 4]>,
-    /// The first place at which break-glass leaves a hook out.
-    break_glass_at: Option<usize>,
+    selection: Selection<'a>,
     /// The chance that none of the hooks patches.
     no_patch_probability: f32,
     /// Calls that are discarded if the first hook patches.
@@ -59,15 +49,11 @@ struct Batch<'a> {
 
 impl Batch<'_> {
     fn new() -> Self {
-        Self {
-            hooks: SmallVec::new(),
-            at: SmallVec::new(),
-            unproven: SmallVec::new(),
-            unmet: SmallVec::new(),
-            break_glass_at: None,
-            no_patch_probability: 1.0,
-            discarded_if_first_patches: 0,
-        }
+        Self { selection: Selection::default(), no_patch_probability: 1.0, discarded_if_first_patches: 0 }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.selection.hooks.is_empty()
     }
 }
 
@@ -157,9 +143,9 @@ impl<'a, 'd> MutatingPhase<'a, 'd> {
                 self.out_of_time(batch, facts).await;
                 return None;
             }
-            let records = round::ask(self.ctx, &batch.hooks, facts.review, Until::Changed).await;
-            let changed = self.take(&batch, records, facts.review, before).await;
-            self.adopt(batch);
+            let records = round::ask(self.ctx, &batch.selection.hooks, facts.review, Until::Changed).await;
+            let changed = self.take(&batch.selection.hooks, records, facts.review, before).await;
+            batch.selection.conclude(self.ctx, self.draft, self.next);
             if self.is_late {
                 self.out_of_time(Batch::new(), facts).await;
             }
@@ -179,7 +165,7 @@ impl<'a, 'd> MutatingPhase<'a, 'd> {
                 at += 1;
                 continue;
             }
-            if batch.hooks.is_empty() {
+            if batch.is_empty() {
                 select::resolve(facts, &[matched], &self.matching[at + 1..]).await;
             } else if !select::is_resolved(facts, matched) {
                 // No hook waits for what is to be found out for one behind it.
@@ -190,21 +176,17 @@ impl<'a, 'd> MutatingPhase<'a, 'd> {
                 select::role(facts, matched, served.as_ref().map(DiscoveryView::served))
             };
             match role {
-                Ok(Role::None) => {}
-                Ok(Role::Unmet(unmet)) => batch.unmet.push((at, unmet)),
-                Ok(Role::BreakGlass) => batch.break_glass_at = batch.break_glass_at.or(Some(at)),
-                Ok(Role::Unproven(live)) => batch.unproven.push((at, live)),
-                Ok(Role::Asked { is_undiscovered: true, .. }) if !self.discovered => {
-                    if !batch.hooks.is_empty() {
+                Ok(Role::Asked(hook)) if hook.is_undiscovered && !self.discovered => {
+                    if !batch.is_empty() {
                         break;
                     }
                     self.discover(matched.hook).await;
                     (at, batch) = (self.next, Batch::new());
                     continue;
                 }
-                Ok(Role::Asked { hook, .. }) => {
+                Ok(Role::Asked(hook)) => {
                     let is_shared = self.is_shared(hook.live);
-                    if !batch.hooks.is_empty() && !(is_shared && self.may_grow(&batch)) {
+                    if !batch.is_empty() && !(is_shared && self.may_grow(&batch)) {
                         break;
                     }
                     self.join(&mut batch, hook, at);
@@ -212,7 +194,8 @@ impl<'a, 'd> MutatingPhase<'a, 'd> {
                         break;
                     }
                 }
-                Err(_) if !batch.hooks.is_empty() => break,
+                Ok(role) => batch.selection.add(at, role),
+                Err(_) if !batch.is_empty() => break,
                 Err(error) => {
                     let _ = self.draft.refuse(error.count());
                     break;
@@ -220,16 +203,16 @@ impl<'a, 'd> MutatingPhase<'a, 'd> {
             }
             at += 1;
         }
-        if batch.hooks.is_empty() {
+        if batch.is_empty() {
             self.next = at;
-            self.adopt(batch);
+            batch.selection.conclude(self.ctx, self.draft, self.next);
             return None;
         }
         Some(batch)
     }
 
-    /// May the hook share a batch with others? Only where a call changes nothing in the world, and nobody wants it asked
-    /// alone.
+    /// May the hook share a batch with others? Only where a call has no side effects, and the
+    /// configuration does not want it called alone.
     fn is_shared(&self, live: &LiveHook) -> bool {
         let ReviewContext { deps, review, .. } = self.ctx;
         live.hook.dispatch.unwrap_or(deps.speculation.dispatch) == Dispatch::Speculative
@@ -246,12 +229,11 @@ impl<'a, 'd> MutatingPhase<'a, 'd> {
 
     fn join(&self, batch: &mut Batch<'a>, hook: SelectedHook<'a>, at: usize) {
         batch.no_patch_probability *= 1.0 - hook.live.target.patch_rates().map_or(0.0, |rates| rates.chance(self.kind));
-        batch.discarded_if_first_patches += usize::from(!batch.hooks.is_empty());
-        batch.hooks.push(hook);
-        batch.at.push(at);
+        batch.discarded_if_first_patches += usize::from(!batch.is_empty());
+        batch.selection.add(at, Role::Asked(hook));
     }
 
-    /// Has what the cluster serves read anew, and the hooks matched once more: one is newer than what was known.
+    /// Reads again what the cluster serves, and matches the hooks once more: one is newer than what was known.
     async fn discover(&mut self, hook: u32) {
         self.discovered = true;
         let turn = self.matching.get(self.next).map_or(hook, |matched| matched.hook);
@@ -260,20 +242,11 @@ impl<'a, 'd> MutatingPhase<'a, 'd> {
         self.next = self.matching.partition_point(|matched| matched.hook < turn);
     }
 
-    /// Names those of a batch that are only named, and counts those that are only counted, as far as it came.
-    fn adopt(&mut self, batch: Batch<'a>) {
-        batch.unmet.iter().filter(|(at, _)| *at < self.next).for_each(|(_, unmet)| unmet.count());
-        self.draft.break_glass_applied |= batch.break_glass_at.is_some_and(|at| at < self.next);
-        for (_, live) in batch.unproven.into_iter().filter(|(at, _)| *at < self.next) {
-            self.draft.add_unproven(self.ctx, live);
-        }
-    }
-
     /// Takes the answers in order, up to the first that changes the object or rejects the request. Later hooks were
     /// asked about an object that is no more, and are asked again.
     async fn take(
         &mut self,
-        batch: &Batch<'a>,
+        hooks: &[SelectedHook<'a>],
         records: Vec<CallRecord<'a>>,
         review: &Review,
         before: Option<&Arc<PatchedObject>>,
@@ -282,18 +255,14 @@ impl<'a, 'd> MutatingPhase<'a, 'd> {
         let mut discarded = 0;
         let mut changed = None;
         let mut is_over = false;
-        for ((at, hook), mut record) in batch.at.iter().copied().zip(&batch.hooks).zip(records) {
-            let SelectedHook { live, unable, fail_open_override } = hook;
+        for (hook, mut record) in hooks.iter().zip(records) {
+            let SelectedHook { live, unable, fail_open_override, at, .. } = hook;
             is_over |= record.is_cancelled();
             // Where a bypass opens every hook, nothing but a "no" ends a request that is out of time.
             let is_no = self.is_late && record.is_denial() && ctx.bypass.opens_everything();
             if is_over && !(is_no && !self.draft.is_rejected) {
-                if unable.is_none() {
-                    discarded += 1;
-                    record.discard();
-                } else {
-                    record.forget();
-                }
+                discarded += usize::from(unable.is_none());
+                record.discard(unable.is_none());
                 continue;
             }
             self.next = at + 1;
@@ -305,7 +274,7 @@ impl<'a, 'd> MutatingPhase<'a, 'd> {
             }
             changed = apply(ctx, &mut record, *fail_open_override, review, before).await;
             record.count();
-            let hook = self.matching[at].hook;
+            let hook = self.matching[*at].hook;
             (record.round, record.index) = (self.round, ctx.generation.snapshot.mutating_before(hook));
             let failed_open = matches!(record.ending, Ending::FailedOpen(_));
             self.draft.add(record);
@@ -314,7 +283,7 @@ impl<'a, 'd> MutatingPhase<'a, 'd> {
                 is_over = true;
                 continue;
             }
-            // Upstream ends the chain here, whoever else has answered.
+            // Upstream ends the chain here, whichever other hooks have answered.
             if failed_open && ctx.is_out_of_time() {
                 self.is_late = true;
                 is_over = true;
@@ -348,12 +317,12 @@ impl<'a, 'd> MutatingPhase<'a, 'd> {
         self.is_late = true;
         let mut batch = Some(first);
         while let Some(unasked) = batch {
-            for SelectedHook { live, fail_open_override, .. } in &unasked.hooks {
+            for SelectedHook { live, fail_open_override, .. } in &unasked.selection.hooks {
                 let outcome = failure::out_of_time(live.hook.failure_policy, *fail_open_override);
                 self.draft.add_out_of_time(CallRecord::of(self.ctx, live, Ending::OutOfTime(outcome)));
             }
-            self.next = unasked.at.last().map_or(self.next, |at| at + 1);
-            self.adopt(unasked);
+            self.next = unasked.selection.hooks.last().map_or(self.next, |hook| hook.at + 1);
+            unasked.selection.conclude(self.ctx, self.draft, self.next);
             batch = self.batch(facts).await;
         }
         if !self.ctx.bypass.opens_everything() {
@@ -388,7 +357,7 @@ async fn apply(
     let (name, size) = (record.decider.name(), text.len());
     let refused = |why: &str| Change::Refused(Box::new(status::patch_refused(name, why)));
     let (change, changed) = match proposed {
-        Some(Change::Proposed(Ok(patch))) => match ctx.apply((patch, size), review, before).await {
+        Some(Change::Proposed(Ok(patch))) => match ctx.apply(patch, size, review, before).await {
             Ok(Ok(None)) => (Change::Unchanged(text), None),
             Ok(Ok(Some(changed))) => (Change::Patched(text), Some(Arc::new(changed))),
             Ok(Err(PatchFailure::NoRoom)) => (Change::Refused(Box::new(status::no_room(name))), None),

@@ -61,7 +61,8 @@ pub(super) fn scanned(patch: &Patch, text: usize) -> usize {
 pub(super) fn room_for(
     patch: &Patch,
     text: usize,
-    (review, before): (&Review, Option<&Arc<PatchedObject>>),
+    review: &Review,
+    before: Option<&Arc<PatchedObject>>,
     memory: &Arc<MemoryBudget>,
 ) -> Option<Reservation> {
     // The new parts of the object, and once more those of the difference; the parts that were there are shared.
@@ -129,7 +130,7 @@ pub(super) fn patched(
     let texts = patch.size() + before.map_or(0, |before| before.texts);
     // The difference is held twice for a moment: as it is written, and joined.
     reach(&mut room, document.held() + texts + 2 * changes.as_ref().map_or(0, Changes::size))?;
-    let difference = changes.map(|changes| changes.written());
+    let difference = changes.map(|changes| changes.to_patch());
     let held = document.held() + difference.as_ref().map_or(0, Rope::len) + texts;
     reach(&mut room, held)?;
     let difference = difference.map(|rope| rope.copy_of(0..rope.len()));
@@ -147,7 +148,7 @@ fn applied(
     room: &mut Reservation,
     cancelled: Option<&Arc<AtomicBool>>,
 ) -> Result<Document, PatchFailure> {
-    // Most patches need no more; each further try begins anew.
+    // Most patches need no more; each further try starts again from the document.
     let mut held = MIN_EXPANDED_BYTES + document.rope().len() + patch.size();
     loop {
         reach(room, document.held() + patch.size() + held)?;
@@ -163,7 +164,7 @@ fn applied(
     }
 }
 
-/// Reserves until there is so much.
+/// Grows the reservation to that many bytes.
 fn reach(room: &mut Reservation, bytes: usize) -> Result<(), PatchFailure> {
     let more = bytes.saturating_sub(room.bytes());
     if room.try_grow(more) { Ok(()) } else { Err(PatchFailure::NoRoom) }

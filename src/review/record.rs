@@ -21,7 +21,7 @@ use crate::{
     wire::{answer, http_answer},
 };
 
-/// A party that has a say in requests, however it is asked.
+/// A hook, or anything else that decides about requests.
 pub trait Decider: Debug + Sync {
     /// Name in denials, metrics and annotations.
     fn name(&self) -> &str;
@@ -261,16 +261,13 @@ impl<'a> CallRecord<'a> {
     }
 
     /// Discards a call that was made before its turn: a hook before has changed the object, or rejected the request.
-    pub(super) fn discard(mut self) {
-        if let (Some(ctx), Some(metrics)) = (self.uncounted.take(), self.decider.metrics()) {
+    /// `was_made`: it was not found out before that the hook cannot be called; then there is nothing to count.
+    pub(super) fn discard(mut self, was_made: bool) {
+        let uncounted = self.uncounted.take().filter(|_| was_made);
+        if let (Some(ctx), Some(metrics)) = (uncounted, self.decider.metrics()) {
             metrics.asked_in_vain();
             metrics.record(ctx.caller.worker, HookOutcome::Cancelled, self.took);
         }
-    }
-
-    /// Drops the record of a call that was never made.
-    pub(super) fn forget(mut self) {
-        self.uncounted = None;
     }
 
     /// Says in the span of the call how it ended.
@@ -325,7 +322,8 @@ impl Drop for CallRecord<'_> {
 pub(super) fn decode(
     hook_type: HookType,
     form: Option<HttpForm>,
-    (uid, has_object): (&str, bool),
+    uid: &str,
+    has_object: bool,
     reply: Reply,
 ) -> Result<Decoded, CallFailure> {
     let mut answer = decode_answer(hook_type, form, uid, reply)?;

@@ -69,7 +69,7 @@ pub(super) async fn ask<'a>(
                 Ok((tag, answer, hold)) => round.answered(tag, answer, hold, now()),
                 Err(error) => error.try_into_panic().map_or((), |panic| resume_unwind(panic)),
             },
-            // It may ring for a hook that has answered meanwhile; then it is only set anew.
+            // It may ring for a hook that has answered meanwhile; then it is only reset.
             () = &mut alarm => {
                 round.ring(now());
                 if let Some(next) = round.next_alarm() {
@@ -79,7 +79,7 @@ pub(super) async fn ask<'a>(
             }
         }
         // A hook that rests may want to be woken, and a rejection to be given, before the alarm would ring. One that
-        // rings earlier than needed is left as it is: that saves setting it anew for every answer.
+        // rings earlier than needed stays as it is, which saves a reset for every answer.
         if let Some(next) = round.sooner.take().filter(|next| *next < set_for) {
             set_for = next;
             alarm.as_mut().reset(next.into());
@@ -183,18 +183,18 @@ impl<'a, 'r> Round<'a, 'r> {
             Err(failure) => return self.fail(tag, failure, now() - self.began),
         };
         attempt.open = true;
-        let asks = attempt.asks();
+        let retry_state = attempt.retry_state();
         let call = Call {
             request: attempt.request(self.ctx.caller, self.began),
             body,
             deadline: attempt.deadline,
             responses: self.responses.clone(),
             tag: tag as u32,
-            reuse: asks.reuse,
-            resends: asks.resends,
+            reuse: retry_state.reuse,
+            resends: retry_state.resends,
             hops: self.ctx.caller.hops.passed_on(),
         };
-        if asks.elsewhere {
+        if retry_state.elsewhere {
             target.channel().ask_elsewhere(call);
         } else {
             target.channel().ask(self.ctx.caller.worker, call);
@@ -230,11 +230,11 @@ impl<'a, 'r> Round<'a, 'r> {
         if reply.cost() >= LARGE {
             attempt.is_read_by(self.ctx.caller.deadline.instant());
             let (uid, has_object) = (self.review.uid.clone(), self.review.object.is_some());
-            let decoding = offload::run(reply.cost(), move || decode(hook_type, form, (&uid, has_object), reply));
+            let decoding = offload::run(reply.cost(), move || decode(hook_type, form, &uid, has_object, reply));
             self.decoding.spawn(async move { (tag, decoding.await, hold) });
             return;
         }
-        let answer = decode(hook_type, form, (&self.review.uid, self.review.object.is_some()), reply);
+        let answer = decode(hook_type, form, &self.review.uid, self.review.object.is_some(), reply);
         self.answered(tag, answer, hold, now);
     }
 
@@ -283,7 +283,7 @@ impl<'a, 'r> Round<'a, 'r> {
         true
     }
 
-    /// It is time for something: for some, time is up; others are asked again.
+    /// Settles hooks that have run out of time, and calls those again whose rest is over.
     fn ring(&mut self, now: Instant) {
         for tag in 0..self.attempts.len() {
             let attempt = &mut self.attempts[tag];
@@ -343,7 +343,7 @@ impl<'a, 'r> Round<'a, 'r> {
         self.rings_by(end);
     }
 
-    /// The alarm is to ring by then.
+    /// Has the alarm ring by then.
     fn rings_by(&mut self, moment: Instant) {
         self.sooner = Some(self.sooner.map_or(moment, |first| first.min(moment)));
     }

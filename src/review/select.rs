@@ -6,9 +6,12 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::{
     conditions::{ConditionsResult, Inputs},
     context::{OtherVersions, ReviewContext},
+    draft::Draft,
     facts::{Facts, Missing},
     failure::{self, UnknownSelection},
     status::{self, StatusError},
@@ -29,6 +32,10 @@ pub(super) struct SelectedHook<'a> {
     pub(super) unable: Option<Box<CallFailure>>,
     /// A bypass passes it over where it cannot answer, whatever its failure policy.
     pub(super) fail_open_override: bool,
+    /// It may mean the request in another version, and the cluster's word about this resource is older than the hook.
+    pub(super) is_undiscovered: bool,
+    /// Its place among the hooks that match.
+    pub(super) at: usize,
 }
 
 /// A hook that its conditions leave out of a request.
@@ -36,8 +43,7 @@ pub(super) struct SelectedHook<'a> {
 pub(super) struct UnmetHook<'a>(&'a LiveHook, UnmetConditions);
 
 impl UnmetHook<'_> {
-    /// Counts it, once nothing can change that any more.
-    pub(super) fn count(self) {
+    fn count(self) {
         self.0.metrics.conditions_unmet(self.1);
     }
 }
@@ -52,9 +58,43 @@ pub(super) enum Role<'a> {
     BreakGlass,
     /// It has not passed its probe yet, and is only named.
     Unproven(&'a LiveHook),
-    /// It is asked. `is_undiscovered`: it may mean the request in another version, and the cluster's word about this
-    /// resource is older than the hook.
-    Asked { hook: SelectedHook<'a>, is_undiscovered: bool },
+    /// It is asked.
+    Asked(SelectedHook<'a>),
+}
+
+/// Hooks of a phase, or of a part of it, by their roles; each with its place among those that match.
+#[derive(Debug, Default)]
+pub(super) struct Selection<'a> {
+    /// To be asked.
+    pub(super) hooks: SmallVec<[SelectedHook<'a>; 16]>,
+    unproven: SmallVec<[(usize, &'a LiveHook); 2]>,
+    unmet: SmallVec<[(usize, UnmetHook<'a>); 4]>,
+    /// The first place at which break-glass leaves a hook out.
+    break_glass_at: Option<usize>,
+}
+
+impl<'a> Selection<'a> {
+    pub(super) fn add(&mut self, at: usize, role: Role<'a>) {
+        match role {
+            Role::None => {}
+            Role::Unmet(unmet) => self.unmet.push((at, unmet)),
+            Role::BreakGlass => self.break_glass_at = self.break_glass_at.or(Some(at)),
+            Role::Unproven(live) => self.unproven.push((at, live)),
+            Role::Asked(hook) => self.hooks.push(SelectedHook { at, ..hook }),
+        }
+    }
+
+    /// Counts hooks before this place that their conditions leave out, once nothing can change that any more.
+    pub(super) fn count_unmet(&self, end: usize) {
+        self.unmet.iter().filter(|(at, _)| *at < end).for_each(|(_, unmet)| unmet.count());
+    }
+
+    /// Names hooks before this place that are only named, and counts those that are only counted.
+    pub(super) fn conclude(&self, ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>, end: usize) {
+        self.count_unmet(end);
+        draft.break_glass_applied |= self.break_glass_at.is_some_and(|at| at < end);
+        self.unproven.iter().filter(|(at, _)| *at < end).for_each(|(_, live)| draft.add_unproven(ctx, live));
+    }
 }
 
 /// Rejection of a request as it cannot be decided whether a hook is asked.
@@ -261,7 +301,7 @@ pub(super) fn role<'a>(
     let is_undiscovered = matches!(matched.how, How::OtherVersion(WantedVersion::OfRule(_)))
         && served.is_some_and(|served| served.is_older_than(&made.group, &made.resource));
     let unable = unable(live, matched.how, facts.review, served).or(unavailable);
-    Ok(Role::Asked { hook: SelectedHook { live, unable, fail_open_override }, is_undiscovered })
+    Ok(Role::Asked(SelectedHook { live, unable, fail_open_override, is_undiscovered, at: 0 }))
 }
 
 /// Does the caller ask this hook by another review? One in a version that it takes; or, where it takes the request as

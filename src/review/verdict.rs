@@ -218,7 +218,7 @@ fn all_reasons(mut rejections: Vec<(&str, StatusInfo)>) -> Option<StatusInfo> {
 struct Warnings<'a> {
     /// In order, untruncated.
     accepted: Vec<Cow<'a, str>>,
-    /// The same, to look for repeats. The texts are foreign: the hash is a keyed one.
+    /// The accepted ones, to find repeats. Hooks choose the texts, so the hash has a key.
     seen: HashSet<Cow<'a, str>>,
     /// Characters that the client gets.
     written: usize,
@@ -265,8 +265,8 @@ impl<'a> Warnings<'a> {
 /// The audit annotations of one request.
 #[derive(Debug, Default)]
 struct Annotations {
-    /// Annotations by key, each with its place in the order they were added. The keys are foreign: the hash is a keyed
-    /// one.
+    /// Annotations by key, each with its place in the order they were added. Hooks choose the keys, so the hash
+    /// has a key.
     by_key: HashMap<String, (usize, String)>,
 }
 
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_whole_and_from_the_first_overflow_on_all_are_cut() {
+    fn warnings_are_whole_until_the_first_overflow_and_all_cut_after_it() {
         let long = "é".repeat(4000);
         assert_eq!(merged(std::slice::from_ref(&long)), std::slice::from_ref(&long));
         assert_eq!(

@@ -47,7 +47,7 @@ use crate::{
     live::{Authorizer, Current, Discovery, Namespaces, ReplicaHealth},
     memory::MemoryBudget,
     replicas::{Publishing, Replica},
-    review::Gate,
+    review::AdmissionDeps,
     rotate::{OwnAddresses, Rotator, RotatorOptions, candidate::CandidateCache},
     source::{self, LastGoodFile},
     telemetry::{Audit, Metrics, Reading},
@@ -136,7 +136,7 @@ async fn start(settings: Settings) -> Result<(Running, Service), StartError> {
 
     // The one budget of everything that callers and hooks can make grow.
     let budget = MemoryBudget::new(fitting_budget(settings.max_inflight_bytes, settings.max_message_bytes));
-    let gate = Arc::new(Gate {
+    let gate = Arc::new(AdmissionDeps {
         current: Arc::clone(&current),
         status: Arc::clone(&health.status),
         break_glass: Arc::clone(&health.break_glass),

@@ -23,7 +23,7 @@ use crate::support::{
 use gatepost::{
     live::{Current, STALE_AFTER, break_glass::GlassOrigin},
     model::{BreakGlass, Verdict},
-    review::{Gate, Reasons},
+    review::{AdmissionDeps, Reasons},
     runtime::{Running, Settings, Sidecar},
     telemetry::{Audit, Metrics},
     wire::pb::k8s::io::{
@@ -55,25 +55,25 @@ fn glass(hooks: &[&str]) -> BreakGlass {
     }
 }
 
-fn open(gate: &Gate, glass: &BreakGlass) {
+fn open(gate: &AdmissionDeps, glass: &BreakGlass) {
     gate.break_glass.take(GlassOrigin::Source, vec![glass.clone()], Instant::now(), SystemTime::now());
 }
 
 /// Two hooks; the first says no, the second yes.
-async fn two() -> (Arc<Gate>, ScriptedHook, ScriptedHook) {
+async fn two() -> (Arc<AdmissionDeps>, ScriptedHook, ScriptedHook) {
     let (no, yes) = (ScriptedHook::start(Script::Deny("seen")).await, ScriptedHook::start(Script::Allow).await);
     let hooks = [hook(A, &no.url(), ""), hook(B, &yes.url(), "")];
     (gate(&document(&hooks), Reasons::First), no, yes)
 }
 
 /// The same generation, not read for too long.
-fn stale(gate: &Gate) -> Gate {
+fn stale(gate: &AdmissionDeps) -> AdmissionDeps {
     let now = Instant::now();
     let current = Current::new(now.checked_sub(Duration::from_secs(60)).unwrap_or(now));
     current.publish(gate.current.load());
     current.stamp(now.checked_sub(STALE_AFTER).unwrap_or(now));
     let (metrics, audit) = (Arc::new(Metrics::new(1)), Arc::new(Audit::off()));
-    Gate {
+    AdmissionDeps {
         current: Arc::new(current),
         status: Arc::default(),
         break_glass: Arc::default(),
@@ -99,7 +99,7 @@ fn is_loud(verdict: &Verdict, what: &str) {
 }
 
 #[tokio::test]
-async fn break_glass_for_every_hook_is_open_until_its_time_is_over() {
+async fn break_glass_for_everything_ends_with_its_time() {
     let (gate, no, yes) = two().await;
     for gate in [&*gate, &stale(&gate)] {
         let glass = glass(&[]);
@@ -121,7 +121,7 @@ async fn break_glass_for_every_hook_is_open_until_its_time_is_over() {
 }
 
 #[tokio::test]
-async fn break_glass_of_one_hook_leaves_the_others_called() {
+async fn break_glass_for_one_hook_leaves_the_others_called() {
     let (gate, no, yes) = two().await;
     open(&gate, &glass(&[A]));
     let verdict = ask(&gate, create_pod("1", 100)).await;
@@ -190,7 +190,7 @@ fn gatepost(arguments: &[&str], place: (&str, &Path)) -> (Option<i32>, String, S
 const OPEN: [&str; 6] = ["--for", "15m", "--reason", "told so", "--name", "night"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn the_command_opens_and_ends_though_the_rest_of_the_folder_is_broken() {
+async fn break_glass_command_works_beside_broken_files() {
     let no = ScriptedHook::start(Script::Deny("no")).await;
     let folder = tempfile::tempdir().expect("folder");
     let running = sidecar(folder.path(), &no, None);
@@ -235,7 +235,7 @@ async fn the_command_opens_and_ends_though_the_rest_of_the_folder_is_broken() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn the_local_file_works_without_a_source_and_only_where_nobody_else_may_write_it() {
+async fn break_glass_file_works_without_a_source_unless_others_may_write_it() {
     let no = ScriptedHook::start(Script::Deny("no")).await;
     let (folder, beside) = (tempfile::tempdir().expect("folder"), tempfile::tempdir().expect("folder"));
     let file = beside.path().join("break-glass.yaml");
@@ -283,7 +283,7 @@ async fn the_local_file_works_without_a_source_and_only_where_nobody_else_may_wr
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_sidecar_starts_without_a_configuration_while_it_is_open() {
+async fn break_glass_lets_a_sidecar_start_without_a_configuration() {
     let folder = tempfile::tempdir().expect("folder");
     let file = folder.path().join("break-glass.yaml");
     let settings = || Settings {
@@ -314,7 +314,7 @@ async fn a_sidecar_starts_without_a_configuration_while_it_is_open() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn no_caller_can_open_anything() {
+async fn callers_cannot_open_break_glass() {
     let no = ScriptedHook::start(Script::Deny("no")).await;
     let folder = tempfile::tempdir().expect("folder");
     let running = sidecar(folder.path(), &no, None);
@@ -372,7 +372,7 @@ async fn no_caller_can_open_anything() {
 }
 
 #[test]
-fn audit_file_that_may_not_be_written_is_not_opened() {
+fn break_glass_command_without_permission_opens_nothing() {
     let folder = tempfile::tempdir().expect("folder");
     let everything = [&OPEN[..], &["--everything"]].concat();
     let (code, _, stderr) = gatepost(&everything, ("--file", &folder.path().join("absent/break-glass.yaml")));
@@ -414,7 +414,7 @@ fn apiserver(folder: &Path, code: u16, answer: &str) -> std::thread::JoinHandle<
 }
 
 #[test]
-fn an_object_is_written_into_a_cluster_where_rbac_lets() {
+fn break_glass_command_writes_an_object_where_rbac_allows() {
     let folder = tempfile::tempdir().expect("folder");
     let place = folder.path().join("kubeconfig");
     let place = ("--kubeconfig", place.as_path());

@@ -10,7 +10,7 @@ use gatepost::{
     initialize::{Initializers, marks::InitState},
     model::{Phase, Rope, Verdict},
     patch::{Document, Patch, PatchLimits},
-    review::{Caller, Gate, Reasons, decide},
+    review::{AdmissionDeps, Caller, Reasons, decide},
     wire::{
         inbound::view,
         pb::k8s::io::{
@@ -26,7 +26,7 @@ use crate::support::{
     reviews::{create_pod, message},
 };
 
-fn by_label() -> Arc<Gate> {
+fn by_label() -> Arc<AdmissionDeps> {
     let yaml = r"
 apiVersion: gatepost.dev/v1alpha1
 kind: AdmissionControlConfiguration
@@ -44,7 +44,7 @@ resourceInitializers:
     gate
 }
 
-async fn ask(gate: &Gate, phase: Phase, request: AdmissionRequest) -> Verdict {
+async fn ask(gate: &AdmissionDeps, phase: Phase, request: AdmissionRequest) -> Verdict {
     let review = view(Rope::new([message(request)])).unwrap();
     decide(gate, &review, &Caller { phase, ..caller(Duration::from_secs(20)) }).await
 }
@@ -92,7 +92,7 @@ fn with(object: &Value, state: &InitState, label: bool) -> Value {
     object
 }
 
-async fn stored(gate: &Gate) -> Value {
+async fn stored(gate: &AdmissionDeps) -> Value {
     patched(&ask(gate, Phase::Mutate, create("ann", &pod())).await, &pod())
 }
 
@@ -124,7 +124,7 @@ async fn a_new_object_is_marked_with_its_list_and_its_creator_and_nobody_has_act
 }
 
 #[tokio::test]
-async fn who_may_initialize_passes_them_by_and_nobody_marks_an_object_himself() {
+async fn permitted_users_skip_initializers_and_marks_of_clients_are_refused() {
     let gate = by_label();
     let listed = |names: &str| {
         let mut pod = pod();

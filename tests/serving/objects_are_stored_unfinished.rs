@@ -13,7 +13,7 @@ use gatepost::{
     memory::Purpose,
     model::{Phase, Rope, StatusInfo, Verdict},
     patch::{Document, Patch, PatchLimits},
-    review::{Caller, Gate, Reasons, decide},
+    review::{AdmissionDeps, Caller, Reasons, decide},
     wire::{
         inbound::view,
         pb::k8s::io::{
@@ -32,7 +32,7 @@ use crate::support::{
 
 const LONG: Duration = Duration::from_secs(20);
 
-fn configured(initializers: &str, hooks: &str) -> Arc<Gate> {
+fn configured(initializers: &str, hooks: &str) -> Arc<AdmissionDeps> {
     gate(&document(initializers, hooks), Reasons::First)
 }
 
@@ -57,11 +57,11 @@ const IN_TURNS: &str = "  - {name: a.example.com, owners: {users: [a]}}\n  \
      - {name: b.example.com, owners: {users: [b]}}\n";
 
 /// `a` and `b` are owned by somebody of that name, and between them stands one that is built in.
-fn in_turns() -> Arc<Gate> {
+fn in_turns() -> Arc<AdmissionDeps> {
     configured(IN_TURNS, "")
 }
 
-async fn ask(gate: &Gate, request: AdmissionRequest) -> Verdict {
+async fn ask(gate: &AdmissionDeps, request: AdmissionRequest) -> Verdict {
     let review = view(Rope::new([message(request)])).unwrap();
     decide(gate, &review, &Caller { phase: Phase::Review, stores_unfinished: true, ..caller(LONG) }).await
 }

@@ -12,7 +12,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use gatepost::{
     front::{Bound, FrontLimits},
     live::STALE_AFTER,
-    review::{Gate, ObjectRead, Reasons, read_policy},
+    review::{AdmissionDeps, ObjectRead, Reasons, read_policy},
     wire::{
         outbound::framed,
         pb::{
@@ -57,11 +57,11 @@ resourceInitializers:
 externalAdmissionHooks: []
 ";
 
-fn configured() -> Arc<Gate> {
+fn configured() -> Arc<AdmissionDeps> {
     gate(CONFIGURATION, Reasons::First)
 }
 
-async fn serving(gate: &Arc<Gate>) -> (Sidecar, Caller) {
+async fn serving(gate: &Arc<AdmissionDeps>) -> (Sidecar, Caller) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let sidecar = before(Arc::clone(gate), FrontLimits::default(), address, Bound::Tcp(listener));
@@ -307,7 +307,7 @@ async fn reports_that_cannot_be_end_the_stream() {
 }
 
 /// Dropped reports, by reason in the order of the documentation.
-fn dropped(gate: &Gate) -> [u64; 7] {
+fn dropped(gate: &AdmissionDeps) -> [u64; 7] {
     let text = gate.metrics.render().unwrap();
     ["message", "names", "causes", "text", "unknown_object", "unreadable", "no_room"].map(|reason| {
         let sample = format!("gatepost_stored_reports_dropped_total{{reason=\"{reason}\"}} ");

@@ -1,4 +1,4 @@
-//! Access: lists and maps alike, wherever what is in them lies.
+//! Reads of lists, maps and parts of the request, wherever they are stored; and equality.
 
 use crate::{
     input::{Index, Part, Request, Text},
@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// Containers are compared no deeper than this.
-const DEEPEST: usize = 200;
+const MAX_COMPARED_DEPTH: usize = 200;
 
 pub(super) fn is_list(value: &Value<'_>) -> bool {
     match value {
@@ -207,19 +207,26 @@ pub(super) fn is_same<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>) -> Re
 /// Equality; `None` where upstream has no answer: for a value of Kubernetes' own types, or a part of the request, and
 /// one of another type.
 pub(super) fn compared<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>) -> Result<Option<bool>, Fault> {
-    compared_within(a, b, meter, DEEPEST)
+    compared_within(a, b, meter, MAX_COMPARED_DEPTH)
 }
 
-fn compared_within<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>, deep: usize) -> Result<Option<bool>, Fault> {
+fn compared_within<'a>(
+    a: &Value<'a>,
+    b: &Value<'a>,
+    meter: &Meter<'_>,
+    depth_left: usize,
+) -> Result<Option<bool>, Fault> {
     match (a, b) {
         (Value::Null, Value::Null) => Ok(Some(true)),
         (Value::Null, _) | (_, Value::Null) => Ok(Some(false)),
-        _ => equal_to(a, b, meter, deep),
+        _ => equal_to(a, b, meter, depth_left),
     }
 }
 
-fn equal_to<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>, deep: usize) -> Result<Option<bool>, Fault> {
-    let Some(deep) = deep.checked_sub(1) else { return Err(Fault::error("the values are nested too deep")) };
+fn equal_to<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>, depth_left: usize) -> Result<Option<bool>, Fault> {
+    let Some(depth_left) = depth_left.checked_sub(1) else {
+        return Err(Fault::error("the values are nested too deep"));
+    };
     meter.step(1)?;
     match (a, b) {
         (Value::Type(a), Value::Type(b)) => return Ok(Some(a == b)),
@@ -238,7 +245,7 @@ fn equal_to<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>, deep: usize) ->
         (own, _) if is_of_kubernetes(own) => return Ok(None),
         (Value::Optional(a), Value::Optional(b)) => {
             return match (a, b) {
-                (Some(a), Some(b)) => equal_to(a, b, meter, deep),
+                (Some(a), Some(b)) => equal_to(a, b, meter, depth_left),
                 (a, b) => Ok(Some(a.is_none() && b.is_none())),
             };
         }
@@ -266,7 +273,7 @@ fn equal_to<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>, deep: usize) ->
             let (Some(x), Some(y)) = (list_item(a, at, meter)?, list_item(b, at, meter)?) else {
                 return Ok(Some(false));
             };
-            if compared_within(&x, &y, meter, deep)? == Some(false) {
+            if compared_within(&x, &y, meter, depth_left)? == Some(false) {
                 return Ok(Some(false));
             }
         }
@@ -282,7 +289,7 @@ fn equal_to<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>, deep: usize) ->
             }
             let Some(y) = entry(b, key, meter)? else { return Ok(Some(false)) };
             let Some(x) = entry(a, key, meter)? else { return Ok(Some(false)) };
-            match (compared_within(&x, &y, meter, deep)?, a) {
+            match (compared_within(&x, &y, meter, depth_left)?, a) {
                 (Some(true), _) => {}
                 // In a part of the request, no answer counts too.
                 (None, Value::Struct(Part::Extra, _)) => return Ok(Some(false)),
@@ -299,10 +306,8 @@ fn equal_to<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>, deep: usize) ->
     Ok(Some(compare_numbers(a, b).is_some_and(std::cmp::Ordering::is_eq)))
 }
 
-// Request fields: values of the request's parts, as expressions read them.
-
-/// A text that counts only where something is written.
-fn written<'a>(text: &'a str) -> Option<Value<'a>> {
+/// A text that counts only if it is not empty.
+fn non_empty<'a>(text: &'a str) -> Option<Value<'a>> {
     (!text.is_empty()).then_some(Value::String(Text::Lent(text)))
 }
 
@@ -361,9 +366,9 @@ impl Part {
                 "kind" => part(Self::Kind),
                 "resource" | "requestResource" => part(Self::Resource),
                 "requestKind" => part(Self::RequestKind),
-                "subResource" | "requestSubResource" => written(request.sub_resource),
-                "name" => written(request.name),
-                "namespace" => written(request.namespace),
+                "subResource" | "requestSubResource" => non_empty(request.sub_resource),
+                "name" => non_empty(request.name),
+                "namespace" => non_empty(request.namespace),
                 "operation" => Some(Value::String(Text::Lent(request.operation))),
                 "userInfo" => part(Self::UserInfo),
                 "dryRun" => Some(Value::Bool(request.dry_run)),
@@ -380,8 +385,8 @@ impl Part {
             Self::RequestKind => triple(&request.request_kind, "kind", name),
             Self::Resource => triple(&request.resource, "resource", name),
             Self::UserInfo => match name {
-                "username" => written(request.username),
-                "uid" => written(&request.user(meter)?.uid),
+                "username" => non_empty(request.username),
+                "uid" => non_empty(&request.user(meter)?.uid),
                 "groups" if !request.user(meter)?.groups.is_empty() => {
                     Some(Value::Strings(&request.user(meter)?.groups))
                 }

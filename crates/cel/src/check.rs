@@ -1,5 +1,5 @@
-//! Check: types and names of a parsed expression, and the program to evaluate. Faults are refused here and never found
-//! out by a request.
+//! Checks types and names of a parsed expression, and makes the program to evaluate. Faults are rejected here, before any
+//! request.
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ use crate::{
 };
 
 /// Greatest depth of the tree with its macros expanded.
-const DEEPEST: usize = 300;
+const MAX_EXPANDED_DEPTH: usize = 300;
 
 /// Most nodes of the tree with its macros expanded: some of them repeat what they are given.
-const MOST_NODES: usize = 20_000;
+const MAX_EXPANDED_NODES: usize = 20_000;
 
 /// Compiles an expression that must say yes or no.
 ///
@@ -37,7 +37,7 @@ pub(super) fn compile(text: &str) -> Result<Program, String> {
     match checker.unknowns.known(&found) {
         Type::Bool => Ok(Program {
             root,
-            slots: checker.most_slots,
+            slots: checker.max_slots,
             reads_objects: checker.reads_objects,
             asks_authorizer: checker.asks_authorizer,
         }),
@@ -61,7 +61,7 @@ struct Local {
 struct Checker {
     unknowns: Unknowns,
     locals: Vec<Local>,
-    most_slots: usize,
+    max_slots: usize,
     depth: usize,
     nodes: usize,
     reads_objects: bool,
@@ -92,7 +92,7 @@ impl Checker {
     fn enter(&mut self) -> Result<(), String> {
         self.depth += 1;
         self.nodes += 1;
-        if self.depth > DEEPEST || self.nodes > MOST_NODES {
+        if self.depth > MAX_EXPANDED_DEPTH || self.nodes > MAX_EXPANDED_NODES {
             return Err("the expression is too large, or nested too deep, once its macros are written out".to_owned());
         }
         Ok(())
@@ -107,7 +107,7 @@ impl Checker {
         if let Some(local) = self.locals.iter().rev().find(|local| local.name == name) {
             return Ok((Node::Local(local.slot), local.of.clone()));
         }
-        let variable = |variable, of: &str| Ok((Node::Variable(variable), Type::written(of)));
+        let variable = |variable, of: &str| Ok((Node::Variable(variable), Type::parse(of)));
         match name {
             "object" => {
                 self.reads_objects = true;
@@ -140,7 +140,7 @@ impl Checker {
             }
             if name == "authorizer.requestResource" && !select.test {
                 self.asks_authorizer = true;
-                let of = Type::written("kubernetes.authorization.ResourceCheck");
+                let of = Type::parse("kubernetes.authorization.ResourceCheck");
                 return Ok((Node::Variable(Variable::RequestResource), of));
             }
         }
@@ -168,7 +168,7 @@ impl Checker {
             }),
             Type::Struct(_, fields) => {
                 let found = fields.iter().find(|(name, _)| *name == field);
-                found.map(|(_, of)| Type::written(of)).ok_or_else(|| format!("undefined field '{field}'"))
+                found.map(|(_, of)| Type::parse(of)).ok_or_else(|| format!("undefined field '{field}'"))
             }
             other => Err(format!("type '{}' does not support field selection", self.unknowns.known(&other))),
         }
@@ -303,7 +303,7 @@ impl Checker {
     fn local(&mut self, name: &str, of: Type) -> usize {
         let slot = self.locals.len();
         self.locals.push(Local { name: name.to_owned(), slot, of });
-        self.most_slots = self.most_slots.max(slot + 1);
+        self.max_slots = self.max_slots.max(slot + 1);
         slot
     }
 

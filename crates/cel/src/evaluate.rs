@@ -1,4 +1,4 @@
-//! Evaluation: a program's value for one input.
+//! Evaluates a program for one input.
 
 use std::rc::Rc;
 

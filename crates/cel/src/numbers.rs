@@ -1,4 +1,5 @@
-//! Quantity: a number as Kubernetes writes amounts, `1.5Gi` or `500m`.
+//! Quantities (`1.5Gi`, `500m`) and semantic versions. Sources: `k8s.io/apimachinery/pkg/api/resource`,
+//! `github.com/blang/semver/v4`, and `normalizeAndParse` in `k8s.io/apiserver/pkg/cel/library/semverlib.go`.
 
 use std::cmp::Ordering;
 
@@ -12,21 +13,21 @@ pub(super) struct Quantity {
 }
 
 /// As many digits as are counted exactly.
-const MOST_DIGITS: usize = 36;
+const MAX_EXACT_DIGITS: usize = 36;
 
 /// Longest text of one.
-const LONGEST: usize = 64;
+const MAX_QUANTITY_BYTES: usize = 64;
 
 /// Upstream keeps no more than nine decimal places, and rounds away from zero.
-const FINEST: i32 = -9;
+const MIN_SCALE: i32 = -9;
 
 /// The largest amount that upstream keeps of one that counts in powers of two.
-const LARGEST: i128 = i64::MAX as i128;
+const MAX_BINARY_QUANTITY: i128 = i64::MAX as i128;
 
 impl Quantity {
     /// Source: `k8s.io/apimachinery/pkg/api/resource/quantity.go`, `ParseQuantity`.
     pub(super) fn parse(text: &str) -> Option<Self> {
-        if text.len() > LONGEST {
+        if text.len() > MAX_QUANTITY_BYTES {
             return None;
         }
         let (negative, rest) = match text.as_bytes().first()? {
@@ -48,7 +49,7 @@ impl Quantity {
         let digits = format!("{whole}{fraction}");
         let digits = digits.trim_start_matches('0');
         // The first digits suffice for the magnitude.
-        let kept = &digits[..digits.len().min(MOST_DIGITS)];
+        let kept = &digits[..digits.len().min(MAX_EXACT_DIGITS)];
         let mut mantissa: i128 = if kept.is_empty() { 0 } else { kept.parse().ok()? };
         let mut scale = i32::try_from(digits.len() - kept.len()).ok()? - i32::try_from(fraction.len()).ok()?;
         match binary {
@@ -66,8 +67,8 @@ impl Quantity {
             Some(bits) => !fraction.is_empty() || 14 - digits - (f64::from(bits) * 3.0 / 10.0) as i32 <= -1,
             None => many_digits || exponent < fraction.len() as i32,
         };
-        if binary.is_some() && quantity.compare(&Self::new(LARGEST, 0)) == Ordering::Greater {
-            quantity = Self { fraction: true, ..Self::new(LARGEST, 0) };
+        if binary.is_some() && quantity.compare(&Self::new(MAX_BINARY_QUANTITY, 0)) == Ordering::Greater {
+            quantity = Self { fraction: true, ..Self::new(MAX_BINARY_QUANTITY, 0) };
         }
         Some(quantity)
     }
@@ -85,15 +86,15 @@ impl Quantity {
     }
 
     fn rounded(self) -> Self {
-        let surplus = FINEST.saturating_sub(self.scale);
+        let surplus = MIN_SCALE.saturating_sub(self.scale);
         if surplus <= 0 || self.mantissa == 0 {
             return self;
         }
         let sign = self.mantissa.signum();
         match 10_i128.checked_pow(surplus.unsigned_abs()) {
-            Some(unit) if self.mantissa % unit == 0 => Self::new(self.mantissa / unit, FINEST),
-            Some(unit) => Self::new(self.mantissa / unit + sign, FINEST),
-            None => Self::new(sign, FINEST),
+            Some(unit) if self.mantissa % unit == 0 => Self::new(self.mantissa / unit, MIN_SCALE),
+            Some(unit) => Self::new(self.mantissa / unit + sign, MIN_SCALE),
+            None => Self::new(sign, MIN_SCALE),
         }
     }
 
@@ -191,9 +192,6 @@ fn suffixed(suffix: &str) -> Option<(Option<u32>, i32)> {
         }
     }
 }
-
-// Semver: a semantic version. Source: `github.com/blang/semver/v4`, and `normalizeAndParse` in
-// `k8s.io/apiserver/pkg/cel/library/semverlib.go`.
 
 /// A semantic version. Its build metadata counts for nothing.
 #[derive(Clone, Debug)]
@@ -303,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_version_is_refused() {
+    fn invalid_versions_are_rejected() {
         for text in
             ["", "1", "1.0", "v1.0.0", "01.0.0", "1.0.0-01", "1.0.0-", "1.0.0+", "1.0.0-a..b", "1.0.0-é", "1.+1.0"]
         {

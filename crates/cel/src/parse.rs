@@ -1,4 +1,7 @@
-//! Parse: an expression's text to the parser's tree, within bounds that keep every walk over it from running deep.
+//! Parses an expression into the tree of the crate `cel`, within bounds that keep every walk over it shallow.
+//!
+//! Macros that the parser does not know (comprehensions of two variables, `optMap`, `optFlatMap`, `sortBy`) are expanded
+//! into the folds that cel-go makes of them.
 
 use cel::{
     common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, ListExpr, LiteralValue, MapExpr, operators},
@@ -6,26 +9,26 @@ use cel::{
 };
 
 /// The longest expression, in bytes.
-const LONGEST: usize = 16 << 10;
+const MAX_EXPRESSION_BYTES: usize = 16 << 10;
 
 /// The most that may stand in one: names, numbers, signs.
-const MOST_TOKENS: usize = 4_000;
+const MAX_TOKENS: usize = 4_000;
 
 /// The most question marks: the parser goes one deeper for every one of them.
-const MOST_QUESTIONS: usize = 200;
+const MAX_QUESTION_MARKS: usize = 200;
 
 /// Greatest depth of the tree.
-pub(super) const DEEPEST: usize = 150;
+pub(super) const MAX_DEPTH: usize = 150;
 
 /// Parses an expression.
 pub(super) fn parse(text: &str) -> Result<Expression, String> {
-    if text.len() > LONGEST {
-        return Err(format!("the expression is longer than {LONGEST} bytes"));
+    if text.len() > MAX_EXPRESSION_BYTES {
+        return Err(format!("the expression is longer than {MAX_EXPRESSION_BYTES} bytes"));
     }
     let (tokens, questions) = counted(text);
-    if tokens > MOST_TOKENS || questions > MOST_QUESTIONS {
+    if tokens > MAX_TOKENS || questions > MAX_QUESTION_MARKS {
         return Err(format!(
-            "the expression has more than {MOST_TOKENS} words and signs, or more than {MOST_QUESTIONS} ?"
+            "the expression has more than {MAX_TOKENS} words and signs, or more than {MAX_QUESTION_MARKS} ?"
         ));
     }
     let parser = PrattParser::new().max_recursion_depth(64).error_recovery_limit(4).enable_optional_syntax(true);
@@ -35,7 +38,7 @@ pub(super) fn parse(text: &str) -> Result<Expression, String> {
         None => "it cannot be parsed".to_owned(),
     })?;
     if is_deep(&tree) {
-        return Err(format!("the expression is nested more than {DEEPEST} deep"));
+        return Err(format!("the expression is nested more than {MAX_DEPTH} deep"));
     }
     Ok(tree)
 }
@@ -58,7 +61,7 @@ fn counted(text: &str) -> (usize, usize) {
 /// Measured level by level, not by recursion.
 fn is_deep(tree: &Expression) -> bool {
     let mut level = vec![tree];
-    for _ in 0..DEEPEST {
+    for _ in 0..MAX_DEPTH {
         level = level.into_iter().flat_map(children).collect();
         if level.is_empty() {
             return false;
@@ -88,8 +91,6 @@ fn parts(entry: &EntryExpr) -> Vec<&Expression> {
     }
 }
 
-// Names: of types, of what is not declared, and paths of them.
-
 pub(super) fn undeclared(name: &str) -> String {
     format!("undeclared reference to '{name}'")
 }
@@ -102,9 +103,6 @@ pub(super) fn qualified(tree: &Expression) -> Option<String> {
         _ => None,
     }
 }
-
-// Macros that the parser does not know: comprehensions of two variables, `optMap`, `optFlatMap` and `sortBy`, written
-// as the folds that cel-go makes of them.
 
 /// The name of what a fold gathers. As the parser has it.
 pub(super) const ACCUMULATOR: &str = "@result";

@@ -1,4 +1,4 @@
-//! Program: an expression checked and made ready to be evaluated.
+//! A checked expression, ready to be evaluated.
 
 use std::cell::Cell;
 

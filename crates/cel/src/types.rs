@@ -1,4 +1,4 @@
-//! Type: type of a value as far as it is known before there is one, and the rules by which types fit.
+//! Static types, and the rules by which they fit.
 
 use std::{fmt, sync::Arc};
 
@@ -132,16 +132,16 @@ const OPAQUE: [&str; 11] = [
 
 impl Type {
     /// A type as this crate's tables write it: `list(string)`, `map(A, B)`. Capital letters are not known yet.
-    pub(super) fn written(text: &str) -> Self {
+    pub(super) fn parse(text: &str) -> Self {
         let text = text.trim();
         if let Some((name, rest)) = text.split_once('(') {
             let inner = rest.strip_suffix(')').unwrap_or(rest);
             return match name {
-                "list" => Self::List(Self::written(inner).into()),
-                "optional" => Self::Optional(Self::written(inner).into()),
+                "list" => Self::List(Self::parse(inner).into()),
+                "optional" => Self::Optional(Self::parse(inner).into()),
                 _ => {
                     let (key, value) = inner.split_once(',').unwrap_or((inner, "dyn"));
-                    Self::Map(Self::written(key).into(), Self::written(value).into())
+                    Self::Map(Self::parse(key).into(), Self::parse(value).into())
                 }
             };
         }
@@ -329,8 +329,6 @@ impl Unknowns {
         }
     }
 }
-
-// Folds: variables of a loop.
 
 /// The types of a loop's variables over a range of this type. One alone is an item of a list or a key of a map; two are
 /// place and item, or key and value.

@@ -1,8 +1,8 @@
-//! Application of operations, one after the other, as kube-apiserver's library applies them.
+//! Applies operations one after the other, as kube-apiserver's library does.
 //!
-//! Where it departs from RFC 6902: `replace` sets a member that is not there; negative indexes count from the end; an
-//! operation without `value` has the value `null`; a member that is not there is `null` for `test` and `copy`; scalars are
-//! equal only when they are written alike.
+//! That library departs from RFC 6902: `replace` sets a missing member; negative indexes count from the end; an operation
+//! without `value` has the value `null`; a missing member is `null` for `test` and `copy`; scalars are equal only if they
+//! are written alike. `test` compares objects by their members and arrays by their items.
 
 use bytes::Bytes;
 use bytestring::ByteString;
@@ -10,32 +10,32 @@ use bytestring::ByteString;
 use crate::{
     node::{Child, Children, Node, NodeId, Null, Piece, Value},
     operation::{self, OperationFault, OperationKind, Pointer},
-    patch::{Given, Operation, Patch, TextRange},
+    patch::{Operand, Operation, Patch, TextRange},
     text::{Span, Text},
     tree::{Tree, Writer},
 };
 
-/// A tree that a patch is being applied to.
+/// A tree to which a patch is being applied.
 pub(super) struct Application<'a> {
     tree: &'a mut Tree,
-    /// The patch's text, by its number in the tree.
+    /// The number of the patch's text in the tree.
     text: u32,
-    /// Its names.
+    /// The number of the patch's names in the tree.
     names: u32,
     /// Bytes that copies may still add.
     to_copy: usize,
 }
 
-/// A place where children are.
+/// A container that a path leads to.
 #[derive(Clone, Copy)]
 enum Container {
     Object(NodeId),
     Array(NodeId),
-    /// `null` that was copied: it has no members, and takes none.
-    Nothing,
+    /// A copied `null`, which has no members and takes none.
+    CopiedNull,
 }
 
-/// A child that is there.
+/// An existing child.
 #[derive(Clone, Copy)]
 enum Slot {
     Member(NodeId, usize),
@@ -49,7 +49,7 @@ impl<'a> Application<'a> {
         Self { tree, text, names, to_copy }
     }
 
-    /// Applies one operation. After an error the tree is of no use.
+    /// Applies one operation. After an error the tree is unusable.
     pub(super) fn apply(&mut self, operation: &Operation) -> Result<(), OperationFault> {
         self.tree.check()?;
         match operation.kind {
@@ -73,18 +73,18 @@ impl<'a> Application<'a> {
         }
     }
 
-    fn value(&self, given: Given) -> Value {
+    fn value(&self, given: Operand) -> Value {
         match given {
-            Given::Nothing => Value::Null(Null::Absent),
-            Given::Null => Value::Null(Null::Given),
-            Given::Written(TextRange { start, end }) => Value::Raw(Span { text: self.text, start, end }),
+            Operand::Absent => Value::Null(Null::Absent),
+            Operand::Null => Value::Null(Null::Operand),
+            Operand::Text(TextRange { start, end }) => Value::Raw(Span { text: self.text, start, end }),
         }
     }
 
     fn add(&mut self, container: Container, operation: &Operation, value: Value) -> Result<(), OperationFault> {
         let last = last(&operation.path);
         match container {
-            Container::Nothing => Err(OperationFault::NoParent("path")),
+            Container::CopiedNull => Err(OperationFault::NoParent("path")),
             Container::Object(id) => self.set_member(id, &last, operation.name, value),
             Container::Array(id) => {
                 let len = self.tree.array(id).len();
@@ -105,7 +105,7 @@ impl<'a> Application<'a> {
         Ok(())
     }
 
-    /// Takes away what stands at `path`, which must be something.
+    /// Removes the value at `path`, which must exist.
     fn remove(&mut self, path: &str, field: &'static str) -> Result<Value, OperationFault> {
         let container = self.container(path, field)?;
         let slot = self.child(container, &last(path), field)?.ok_or(OperationFault::NoMember(field))?;
@@ -165,7 +165,7 @@ impl<'a> Application<'a> {
         let value = match (self.slot_value(slot)?.unwrap_or(Value::Null(Null::Absent)), wanted) {
             (Value::Null(Null::Absent), wanted) => return Ok(matches!(wanted, Value::Null(_))),
             (_, Value::Null(Null::Absent)) => return Ok(false),
-            // It stays open, so that the next test is no dearer than its own value.
+            // It stays open, so that the cost of the next test depends only on its own value.
             (value @ Value::Raw(_), Value::Raw(wanted)) if self.tree.is_container(wanted) => {
                 match self.tree.opened(value)? {
                     Some(id) => *self.slot_value(slot)?.insert(Value::Open(id)),
@@ -177,7 +177,7 @@ impl<'a> Application<'a> {
         self.tree.equals(value, wanted)
     }
 
-    /// The container that holds what `path` means, all on the way to it opened.
+    /// Returns the container of the child that `path` names, and opens all containers on the way.
     fn container(&mut self, path: &str, field: &'static str) -> Result<Container, OperationFault> {
         let pointer = Pointer::new(path).ok_or(OperationFault::NoParent(field))?;
         let mut at = self.kind(self.tree.root);
@@ -185,7 +185,7 @@ impl<'a> Application<'a> {
             let slot = self.child(at, &part, field)?.ok_or(OperationFault::NoParent(field))?;
             at = match *self.slot_value(slot)? {
                 Some(Value::Open(id)) => self.kind(id),
-                Some(Value::Null(Null::Copied)) => Container::Nothing,
+                Some(Value::Null(Null::Copied)) => Container::CopiedNull,
                 Some(value @ Value::Raw(_)) => {
                     let id = self.tree.opened(value)?.ok_or(OperationFault::NoParent(field))?;
                     *self.slot_value(slot)? = Some(Value::Open(id));
@@ -204,10 +204,10 @@ impl<'a> Application<'a> {
         }
     }
 
-    /// A member, `None` where it is not there; or an item, which must be.
+    /// Returns a member, `None` if it does not exist; or an item, which must exist.
     fn child(&mut self, container: Container, part: &str, field: &'static str) -> Result<Option<Slot>, OperationFault> {
         Ok(match container {
-            Container::Nothing => None,
+            Container::CopiedNull => None,
             Container::Object(id) => self.tree.member(id, part)?.map(|piece| Slot::Member(id, piece)),
             Container::Array(id) => Some(Slot::Item(id, index(part, self.tree.array(id).len(), field)?)),
         })
@@ -224,47 +224,46 @@ impl<'a> Application<'a> {
     }
 }
 
-/// The last step of a path; of a path without steps, nothing.
+/// Returns the last step of a path; empty for a path without steps.
 fn last(path: &str) -> std::borrow::Cow<'_, str> {
     Pointer::new(path).map(Pointer::last).unwrap_or_default()
 }
 
-/// An index below `len`; a negative one counts from there.
+/// Reads an index below `len`; a negative one counts from `len`.
 fn index(part: &str, len: usize, field: &'static str) -> Result<usize, OperationFault> {
     let index = operation::index(part).ok_or(OperationFault::NotAnIndex(field))?;
     let index = if index < 0 { index + len as i64 } else { index };
     usize::try_from(index).ok().filter(|index| *index < len).ok_or(OperationFault::OutOfRange(field))
 }
 
-// Equality as `test` has it: scalars as they are written, objects by their members, arrays by their items.
+/// The most bytes compared for each byte of a test's value. The innermost of nested containers could otherwise be compared
+/// as often as they are deep; beyond this, containers are opened instead of compared.
+const MAX_COMPARED_PER_BYTE: usize = 8;
+/// The shortest container that may be opened instead of compared. Shorter ones cannot nest deep, and opening them takes
+/// more memory.
+const MIN_OPENED_LEN: usize = 128;
 
-/// Bytes that are compared for each byte of a test's value. Of containers that lie deep in one another, the innermost bytes
-/// would be compared as often as they are deep; beyond this, containers are opened and not compared.
-const PATIENCE: usize = 8;
-/// Containers below so many bytes are always compared: they cannot lie deep, and opening them takes more memory.
-const SMALL: usize = 128;
-
-/// Result of comparing two values as they are written.
-enum Compared {
+/// The result of comparing two values as they are written.
+enum Comparison {
     Equal,
     Different,
-    /// Both are containers, and their children decide. The second one is a patch's.
+    /// Both are containers, and their children decide. The second one belongs to the patch.
     ByChildren(Value, Span),
 }
 
 impl Tree {
-    /// Is a value of the document equal to one of a patch? Containers of the document stay open, so that asking again
-    /// costs what the other value is long, and not what stands in the document.
+    /// Compares a value of the document with one of a patch. Containers of the document stay open, so that the cost of the
+    /// next comparison depends on the patch's value, and not on the document.
     pub(super) fn equals(&mut self, ours: Value, other: Value) -> Result<bool, OperationFault> {
         let len = match other {
             Value::Raw(span) => span.len(),
             Value::Null(_) | Value::Open(_) => 0,
         };
-        let most = self.compared.saturating_add(PATIENCE * len);
+        let most = self.compared.saturating_add(MAX_COMPARED_PER_BYTE * len);
         let mut pairs = match self.compare(ours, other, most)? {
-            Compared::Equal => return Ok(true),
-            Compared::Different => return Ok(false),
-            Compared::ByChildren(ours, other) => vec![(ours, other)],
+            Comparison::Equal => return Ok(true),
+            Comparison::Different => return Ok(false),
+            Comparison::ByChildren(ours, other) => vec![(ours, other)],
         };
         while let Some((ours, other)) = pairs.pop() {
             let equal = match (self.opened(ours)?, self.opened(Value::Raw(other))?) {
@@ -278,38 +277,38 @@ impl Tree {
         Ok(true)
     }
 
-    /// Compares two values, large containers only until so many bytes were compared.
-    fn compare(&mut self, ours: Value, other: Value, most: usize) -> Result<Compared, OperationFault> {
+    /// Compares two values; large containers only until `most` bytes were compared.
+    fn compare(&mut self, ours: Value, other: Value, most: usize) -> Result<Comparison, OperationFault> {
         let equal = match (ours, other) {
             (Value::Raw(our), Value::Raw(other)) => {
                 let by_children = self.is_container(our) && self.is_container(other);
                 let len = our.len();
-                let affordable = !by_children || len < SMALL || self.compared.saturating_add(len) <= most;
+                let affordable = !by_children || len < MIN_OPENED_LEN || self.compared.saturating_add(len) <= most;
                 if len == other.len() && affordable {
                     self.compared += len;
                     if self.str(our) == self.str(other) {
-                        return Ok(Compared::Equal);
+                        return Ok(Comparison::Equal);
                     }
                 }
                 if by_children {
-                    return Ok(Compared::ByChildren(ours, other));
+                    return Ok(Comparison::ByChildren(ours, other));
                 }
                 false
             }
             (Value::Open(_), Value::Raw(other)) if self.is_container(other) => {
-                return Ok(Compared::ByChildren(ours, other));
+                return Ok(Comparison::ByChildren(ours, other));
             }
-            // So it is there: `null` that was copied is an empty object.
+            // A copied `null` is an empty object.
             (Value::Null(Null::Copied), Value::Raw(_)) => {
                 self.opened(other)?.is_some_and(|other| self.is_empty_object(other))
             }
             (Value::Null(ours), Value::Null(other)) => ours == other && ours != Null::Copied,
             _ => false,
         };
-        Ok(if equal { Compared::Equal } else { Compared::Different })
+        Ok(if equal { Comparison::Equal } else { Comparison::Different })
     }
 
-    /// Notes which children must be looked into; false where the two cannot be equal.
+    /// Adds the children that must be looked into to `pairs`. Returns false if the two cannot be equal.
     fn pair_children(
         &mut self,
         ours: NodeId,
@@ -335,9 +334,9 @@ impl Tree {
         };
         for (part, piece, value, other) in places {
             match self.compare(value, other, most)? {
-                Compared::Equal => {}
-                Compared::Different => return Ok(false),
-                Compared::ByChildren(value, other) => {
+                Comparison::Equal => {}
+                Comparison::Different => return Ok(false),
+                Comparison::ByChildren(value, other) => {
                     pairs.push((self.opened_in_place(ours, (part, piece), value)?, other));
                 }
             }
@@ -345,8 +344,8 @@ impl Tree {
         Ok(true)
     }
 
-    /// The members of one object, each by part, piece and value, with the value that the other one has under that key.
-    /// `None` where the two have not the same keys.
+    /// Returns the members of one object by part, piece and value, each with the value of the other object under that key;
+    /// `None` if the keys differ.
     #[expect(clippy::type_complexity, reason = "taken apart by the only caller")]
     fn pair_members(
         &mut self,
@@ -371,20 +370,20 @@ impl Tree {
         Ok(Some(pairs))
     }
 
-    /// Indexes the members of an object of the document, without those that were removed and those that another of the
-    /// same name has replaced, where they are many: the next test passes over all that are left.
+    /// Indexes the members of an object. If most are removed or replaced by another of the same name, these are compacted
+    /// first, because the next test passes over all pieces.
     fn index_live_members(&mut self, id: NodeId) -> Result<(), OperationFault> {
         self.index_members(id)?;
         let mostly_removed = 2 * self.live(id).count() < self.node(id).all_pieces().count();
         if let Children::Object(object) = &mut self.node_mut(id).children
             && mostly_removed
         {
-            object.sweep();
+            object.compact_removed();
         }
         self.index_members(id)
     }
 
-    /// A child's value, opened and left so.
+    /// Opens a child's value and leaves it open.
     fn opened_in_place(
         &mut self,
         id: NodeId,
@@ -402,7 +401,7 @@ impl Tree {
         matches!(self.node(id).children, Children::Object(_)) && self.node(id).all_pieces().next().is_none()
     }
 
-    /// The children that stand alone and are not removed: by part and piece, with their value.
+    /// Returns the separate children that are not removed, by part and piece, with their value.
     fn live(&self, id: NodeId) -> impl Iterator<Item = (usize, usize, Child, Value)> {
         let node = self.node(id);
         let parts = (0..).map_while(|part| Some((part, node.pieces(part)?)));
@@ -415,23 +414,21 @@ impl Tree {
     }
 }
 
-// Copies: the bytes that the value of a `copy` counts for, and its place in the tree.
-
-/// A value as Go would write it: without white space, and with escapes for HTML.
+/// The size of a value as Go would write it: without white space, and with escapes for HTML.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Measure {
     len: usize,
     blanks: usize,
-    /// Members that were removed, and were passed over all the same.
+    /// Removed members that were passed over.
     removed: usize,
     /// Bytes of memory that its opened parts take.
     held: usize,
 }
 
-/// Bytes of memory for one byte of a copy. A copy that would take more is written anew.
-const DEAREST: usize = 8;
-/// As much as any copy may take.
-const CHEAP: usize = 16 << 10;
+/// The most bytes of memory for one byte of a copy. A copy that would take more is written as text.
+const MAX_COPY_MEMORY_PER_BYTE: usize = 8;
+/// The memory that every copy may take.
+const MIN_COPY_MEMORY: usize = 16 << 10;
 
 impl Measure {
     fn add(&mut self, text: &str) {
@@ -460,13 +457,13 @@ impl Measure {
 }
 
 impl Tree {
-    /// A copy of a value, and of how many bytes it counts for, at most `left`. Where it had white space, the value
-    /// itself is to become what comes second: then it has none, and can be copied often in a time that its size pays
-    /// for.
+    /// Copies a value. Returns the copy, the value that is to replace the original, and the bytes that the copy counts for,
+    /// at most `left`. The replacement has no white space, so that copying it often takes time proportional to what the
+    /// copies count for.
     pub(super) fn copied(&mut self, value: Value, left: usize) -> Result<(Value, Value, usize), OperationFault> {
         let measure = match value {
             Value::Null(Null::Absent) => return Ok((value, value, 0)),
-            Value::Null(Null::Given | Null::Copied) => {
+            Value::Null(Null::Operand | Null::Copied) => {
                 let counts = "null".len();
                 return if counts > left {
                     Err(OperationFault::CopiedTooMuch)
@@ -484,13 +481,13 @@ impl Tree {
             return Ok((compact, compact, measure.len));
         }
         if measure.removed > measure.len {
-            self.sweep(value);
+            self.compact_removed(value);
         }
-        // Opened parts may take many times the memory of their bytes, and only the value itself has been paid for.
-        if measure.held > CHEAP + DEAREST * measure.len {
+        // Opened parts may take many times the memory of their bytes, and only the bytes have been counted.
+        if measure.held > MIN_COPY_MEMORY + MAX_COPY_MEMORY_PER_BYTE * measure.len {
             return Ok((self.compact(value)?, value, measure.len));
         }
-        self.weight.take(measure.held)?;
+        self.memory.take(measure.held)?;
         let copy = match value {
             Value::Open(id) => Value::Open(self.copy_node(id)),
             Value::Raw(_) | Value::Null(_) => value,
@@ -498,13 +495,13 @@ impl Tree {
         Ok((copy, value, measure.len))
     }
 
-    /// Sets aside what was removed from containers in the value: copying it again then costs what it is long.
-    fn sweep(&mut self, value: Value) {
+    /// Compacts removed children so that repeated copies stay linear.
+    fn compact_removed(&mut self, value: Value) {
         let Value::Open(id) = value else { return };
         let mut reached = vec![id];
         while let Some(id) = reached.pop() {
             if let Children::Object(object) = &mut self.node_mut(id).children {
-                object.sweep();
+                object.compact_removed();
             }
             reached.extend(self.open_children(id).into_iter().map(|(_, _, id)| id));
         }
@@ -551,11 +548,11 @@ impl Tree {
             }
             measure.len += ",".len();
         }
-        // As many brackets as there are, and one comma fewer.
+        // Two brackets, and one comma fewer than children.
         measure.len += if measure.len > before { 1 } else { 2 };
     }
 
-    /// The same value without white space, in a text of its own.
+    /// Writes the value without white space into a new text.
     fn compact(&mut self, value: Value) -> Result<Value, OperationFault> {
         let mut writer = Writer::new(self);
         writer.value(value);
@@ -572,7 +569,7 @@ impl Tree {
             compact.push(*byte);
         }
         compact.shrink_to_fit();
-        self.weight.take(compact.len())?;
+        self.memory.take(compact.len())?;
         let Ok(compact) = ByteString::try_from(compact) else { return Ok(value) };
         let end = compact.len() as u32;
         let text = self.add_text(Text::written(compact));

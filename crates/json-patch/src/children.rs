@@ -1,4 +1,8 @@
-//! Walk: the children of a run, one by one.
+//! Finding children of an opened container. A child that is found stands alone from then on.
+//!
+//! An item of an array is found by passing over parts, then over pieces, then over what is left of one run. Every scanned
+//! run is split into smaller ones, so that nothing is scanned often. A member of an object is found by scanning the runs,
+//! until that has cost several times what a full index costs; then every member stands alone and is found by its hash.
 
 use std::{collections::HashMap, hash::BuildHasher, sync::Arc};
 
@@ -11,18 +15,18 @@ use crate::{
     tree::Tree,
 };
 
-/// One child, as its container's text has it.
+/// The place of one child in the text of its container.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Spot {
+pub(super) struct ChildPlace {
     ordinal: u32,
-    /// Offset of its key, or of its value where it has none.
+    /// The offset of its key, or of its value in an array.
     pub(super) start: u32,
     key_end: u32,
     pub(super) value: u32,
     pub(super) end: u32,
 }
 
-/// A walk over a run.
+/// Steps over the children of a run.
 pub(super) struct Walk<'a> {
     cursor: Cursor<'a>,
     text: &'a Text,
@@ -38,8 +42,8 @@ impl<'a> Walk<'a> {
         Self { cursor: Cursor::inside(within), text, within, run, keyed, seen: 0 }
     }
 
-    /// The next child, with its key. The last one's value is not looked into: its end is known.
-    pub(super) fn next(&mut self) -> Result<Option<(Spot, Option<JsonText<'a>>)>, JsonReadError> {
+    /// Returns the next child with its key. The last value is not scanned, because its end is known.
+    pub(super) fn next(&mut self) -> Result<Option<(ChildPlace, Option<JsonText<'a>>)>, JsonReadError> {
         if self.seen == self.run.count {
             return Ok(None);
         }
@@ -62,7 +66,7 @@ impl<'a> Walk<'a> {
         }
         let place = start.unwrap_or(value..value);
         let at = |offset: usize| self.run.start + offset as u32;
-        let spot = Spot {
+        let spot = ChildPlace {
             ordinal,
             start: at(place.start),
             key_end: at(place.end),
@@ -72,7 +76,7 @@ impl<'a> Walk<'a> {
         Ok(Some((spot, key)))
     }
 
-    /// Part of the run behind the children seen.
+    /// Returns the part of the run behind the children seen.
     fn rest(&self) -> Option<Run> {
         let count = self.run.count - self.seen;
         let behind = self.within[self.cursor.value_end()..].trim_start_matches([' ', '\t', '\n', '\r', ',']);
@@ -80,8 +84,8 @@ impl<'a> Walk<'a> {
         (count > 0).then_some(Run { start, count, ordinal: self.run.ordinal + self.seen, ..self.run })
     }
 
-    /// The pieces that a run becomes when the child just seen shall stand alone: those before it, it, and the rest.
-    pub(super) fn split(&self, tree: &Tree, text: u32, before: Vec<Piece>, spot: Spot) -> (Vec<Piece>, usize) {
+    /// Splits the run at the child just seen: returns the pieces before it, the child and the rest, and the child's index.
+    pub(super) fn split(&self, tree: &Tree, text: u32, before: Vec<Piece>, spot: ChildPlace) -> (Vec<Piece>, usize) {
         let mut parts = before;
         let own = parts.len();
         parts.push(Piece::Child(spot.alone(tree, text)));
@@ -90,8 +94,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-impl Spot {
-    /// The child, standing alone.
+impl ChildPlace {
+    /// Returns the child as one that stands alone.
     pub(super) fn alone(self, tree: &Tree, text: u32) -> Child {
         let span = |start, end| Span { text, start, end };
         Child {
@@ -101,30 +105,24 @@ impl Spot {
         }
     }
 
-    /// Number of children of its container before it.
+    /// Returns the number of children of its container before it.
     pub(super) fn ordinal(self) -> u32 {
         self.ordinal
     }
 }
 
-// Array: the items of an opened array.
-//
-// The pieces lie in parts of bounded length, so that inserting at the front moves few of them, and an item is found by
-// passing over parts, then over pieces, then over what is left of one run. Every run that was scanned falls into
-// smaller ones, so that nothing is scanned often.
-
-/// A scanned run falls into so many.
-const SPLIT: u32 = 4;
-/// A run of no more bytes stays whole.
+/// The number of runs that a scanned run is split into.
+const SCANNED_RUN_SPLITS: u32 = 4;
+/// The longest run that is not split.
 const MIN_SPLIT_BYTES: u32 = 64;
 
 impl Tree {
-    /// The item at `index`, which must be there. It stands alone then.
+    /// Returns the item at `index`, which must exist.
     pub(super) fn item_mut(&mut self, id: NodeId, index: usize) -> Result<&mut Child, OperationFault> {
         let (part, piece, before) = self.array(id).find(index);
         if let Piece::Run(run) = self.array(id).parts[part].pieces[piece] {
             let pieces = self.split_run(self.node(id).span.text, run, before)?;
-            self.weight.add(pieces.len() * size_of::<Piece>());
+            self.memory.add(pieces.len() * size_of::<Piece>());
             self.array_mut(id).splice(part, piece..piece + 1, pieces);
         }
         let (part, piece, _) = self.array(id).find(index);
@@ -134,7 +132,7 @@ impl Tree {
         }
     }
 
-    /// Inserts before item `index`, or behind the last one.
+    /// Inserts before item `index`, or behind the last item.
     pub(super) fn insert_item(&mut self, id: NodeId, index: usize, value: Value) -> Result<(), OperationFault> {
         if index < self.array(id).len && self.array(id).find(index).2 > 0 {
             self.item_mut(id, index)?;
@@ -146,7 +144,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Removes the item at `index`, which must be there.
+    /// Removes the item at `index`, which must exist.
     pub(super) fn remove_item(&mut self, id: NodeId, index: usize) -> Result<(), OperationFault> {
         self.item_mut(id, index)?;
         let (part, piece, _) = self.array(id).find(index);
@@ -154,7 +152,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Lets every item stand alone.
+    /// Separates all items.
     pub(super) fn separate_items(&mut self, id: NodeId) -> Result<(), OperationFault> {
         let text = self.node(id).span.text;
         let is_run = |piece: &Piece| matches!(piece, Piece::Run(_));
@@ -162,7 +160,7 @@ impl Tree {
             return Ok(());
         }
         let items = self.array(id).len;
-        self.weight.take(2 * items * size_of::<Piece>())?;
+        self.memory.take(2 * items * size_of::<Piece>())?;
         let mut alone = Vec::with_capacity(items);
         for part in std::mem::take(&mut self.array_mut(id).parts) {
             for piece in part.pieces {
@@ -180,10 +178,10 @@ impl Tree {
         Ok(())
     }
 
-    /// Pieces of a run of which one item stands alone, the one behind `before` others. The items are no longer one run,
-    /// so that the next scan is shorter.
+    /// Splits a run so that the item behind `before` others stands alone. The items before it become several runs, so that
+    /// the next scan is shorter.
     fn split_run(&self, text: u32, run: Run, before: usize) -> Result<Vec<Piece>, JsonReadError> {
-        let step = ((run.end - run.start) / SPLIT).max(MIN_SPLIT_BYTES);
+        let step = ((run.end - run.start) / SCANNED_RUN_SPLITS).max(MIN_SPLIT_BYTES);
         let mut walk = Walk::of(&self.texts[text as usize], run, false);
         let mut pieces = Vec::new();
         let mut open: Option<Run> = None;
@@ -218,24 +216,19 @@ impl Tree {
     }
 }
 
-// Object: the members of an opened object.
-//
-// A member is found by scanning the runs, until that has cost several times what a full index costs; then every member
-// stands alone and is found by its hash.
-
-/// Effort that is spent in proportion to the size before there is an index.
-const PATIENCE: usize = 8;
-/// No smaller object is worth an index.
-const SMALL: usize = 1024;
-/// Cost of looking at a child, in bytes scanned.
-const LOOK: usize = 16;
+/// The effort, relative to the size of the object, after which its members are indexed.
+const EFFORT_BEFORE_INDEX: usize = 8;
+/// The size that every object counts for at least, because a small one is not worth an index.
+const MIN_INDEXED_LEN: usize = 1024;
+/// The cost of looking at a piece, in scanned bytes.
+const LOOK_COST: usize = 16;
 
 impl Tree {
-    /// The piece of an object that is the member `key`, removed ones included. It stands alone then.
+    /// Returns the piece of the member `key`, which may be a removed one.
     pub(super) fn member(&mut self, id: NodeId, key: &str) -> Result<Option<usize>, OperationFault> {
         if self.object(id).index.is_none() {
-            let patience = PATIENCE * (self.node(id).span.len() + SMALL);
-            if self.object(id).effort > patience {
+            let max_effort = EFFORT_BEFORE_INDEX * (self.node(id).span.len() + MIN_INDEXED_LEN);
+            if self.object(id).effort > max_effort {
                 self.index_members(id)?;
             }
         }
@@ -247,16 +240,16 @@ impl Tree {
             Piece::Child(child) => self.key_is(child.key, key),
             Piece::Run(_) => false,
         });
-        let looked = LOOK * found.map_or(object.pieces.len(), |at| at + 1);
+        let looked = LOOK_COST * found.map_or(object.pieces.len(), |at| at + 1);
         self.object_mut(id).effort += looked;
         match found {
             Some(found) => Ok(Some(found)),
-            // Had it been asked for before, it would stand alone.
+            // A member that was found before would stand alone.
             None => self.take_from_runs(id, key),
         }
     }
 
-    /// Looks for `key` in all runs; of several members of that name the last counts, and the others go.
+    /// Looks for `key` in all runs. Of several members of that name the last one counts, and the others are removed.
     fn take_from_runs(&mut self, id: NodeId, key: &str) -> Result<Option<usize>, OperationFault> {
         let mut found = None;
         let mut at = 0;
@@ -267,12 +260,12 @@ impl Tree {
             };
             let (parts, scanned) = self.find_in_run(self.node(id).span.text, run, key)?;
             let object = self.object_mut(id);
-            object.effort += LOOK + scanned;
+            object.effort += LOOK_COST + scanned;
             let Some((parts, own)) = parts else {
                 at += 1;
                 continue;
             };
-            self.weight.add(parts.len() * size_of::<Piece>());
+            self.memory.add(parts.len() * size_of::<Piece>());
             let object = self.object_mut(id);
             object.pieces.splice(at..=at, parts);
             let mut now = at + own;
@@ -281,13 +274,13 @@ impl Tree {
                 now -= 1;
             }
             found = Some(now);
-            // The rest of the run may hold the key again.
+            // The rest of the run may contain the key again.
             at = now + 1;
         }
         Ok(found)
     }
 
-    /// The parts of a run of which one is the first member with that key, and which; and how many bytes were scanned.
+    /// Splits a run at the first member with that key. Returns the pieces with the member's index, and the bytes scanned.
     #[expect(clippy::type_complexity, reason = "taken apart by the only caller")]
     fn find_in_run(
         &self,
@@ -309,7 +302,7 @@ impl Tree {
         Ok((None, scanned))
     }
 
-    /// Lets every member stand alone and notes where it is. Of several members of one name, the last counts.
+    /// Separates and indexes all members. Of several members of one name the last one counts.
     pub(super) fn index_members(&mut self, id: NodeId) -> Result<(), OperationFault> {
         if self.object(id).index.is_some() {
             return Ok(());
@@ -319,8 +312,8 @@ impl Tree {
             Piece::Child(_) => 1,
         };
         let members: usize = self.object(id).pieces.iter().map(members).sum();
-        // A row that grows has room for as much again.
-        self.weight.take(members * (2 * size_of::<Piece>() + INDEX_ENTRY_BYTES))?;
+        // A growing vector has room for as much again.
+        self.memory.take(members * (2 * size_of::<Piece>() + INDEX_ENTRY_BYTES))?;
         let text = self.node(id).span.text;
         let mut index = Index { hashes: Arc::default(), pieces: HashMap::default() };
         let before = std::mem::take(&mut self.object_mut(id).pieces);
@@ -330,8 +323,8 @@ impl Tree {
                 Piece::Run(run) => run,
                 Piece::Child(child) => {
                     after.push(piece);
-                    // A member found by itself is in no run any more.
-                    let _ = self.note(&mut index, &after, child.key, after.len() - 1);
+                    // A member that stands alone is in no run.
+                    let _ = self.add_to_index(&mut index, &after, child.key, after.len() - 1);
                     continue;
                 }
             };
@@ -339,7 +332,7 @@ impl Tree {
             while let Some((spot, _)) = walk.next()? {
                 let child = spot.alone(self, text);
                 after.push(Piece::Child(child));
-                if let Some(earlier) = self.note(&mut index, &after, child.key, after.len() - 1) {
+                if let Some(earlier) = self.add_to_index(&mut index, &after, child.key, after.len() - 1) {
                     after[earlier as usize] = Piece::Child(Child { value: None, was: None, ..child });
                 }
             }
@@ -350,8 +343,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Notes that the member with this key is piece `at`; says which it was before.
-    fn note(&self, index: &mut Index, pieces: &[Piece], key: Span, at: usize) -> Option<u32> {
+    /// Adds piece `at` to an index. Returns the earlier piece with the same key.
+    fn add_to_index(&self, index: &mut Index, pieces: &[Piece], key: Span, at: usize) -> Option<u32> {
         let plain = self.key(key);
         let mut hash = index.hashes.hash_one(&*plain);
         loop {
@@ -369,7 +362,7 @@ impl Tree {
         }
     }
 
-    /// The piece that an index has for a key, or the hash under which it would have it.
+    /// Looks a key up in an index. Returns its piece, or the free number under which it would be.
     fn indexed(&self, id: NodeId, index: &Index, key: &str) -> Result<u32, u64> {
         let mut hash = index.hashes.hash_one(key);
         while let Some(piece) = index.pieces.get(&hash) {
@@ -381,7 +374,7 @@ impl Tree {
         Err(hash)
     }
 
-    /// Adds a member that is not there.
+    /// Adds a member that does not exist.
     pub(super) fn push_member(&mut self, id: NodeId, child: Child) {
         let free = match &self.object(id).index {
             Some(index) => self.indexed(id, index, &self.key(child.key)).err(),
@@ -395,7 +388,7 @@ impl Tree {
         object.pieces.push(Piece::Child(child));
     }
 
-    /// A key as it reads.
+    /// Returns the value of a key.
     pub(super) fn key(&self, key: Span) -> std::borrow::Cow<'_, str> {
         let written = self.str(key);
         match JsonText::read(written, 0) {

@@ -1,4 +1,7 @@
-//! PatchError: a patch that cannot be read or does not apply.
+//! Kinds of operations, their paths, and the errors of a patch that cannot be read or does not apply.
+//!
+//! Paths are read as kube-apiserver's library reads them. Two departures from RFC 6901: text before the first `/` is
+//! ignored, and a `~` that does not begin an escape stands for itself.
 
 use std::{borrow::Cow, fmt};
 
@@ -8,7 +11,7 @@ use gatepost_json::{JsonError, JsonReadError, MAX_DEPTH};
 /// webhooks.
 pub const MAX_OPERATIONS: usize = 10_000;
 
-/// Kind of an operation.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperationKind {
     /// Sets a member, or inserts an item.
@@ -19,16 +22,16 @@ pub enum OperationKind {
     Replace,
     /// Removes from one place and adds at another.
     Move,
-    /// Adds what stands at another place.
+    /// Copies from one place and adds at another.
     Copy,
-    /// Compares.
+    /// Compares a value.
     Test,
 }
 
 impl OperationKind {
     pub(super) const ALL: [Self; 6] = [Self::Add, Self::Remove, Self::Replace, Self::Move, Self::Copy, Self::Test];
 
-    /// As in `op`.
+    /// Returns the kind as `op` has it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Add => "add",
@@ -41,95 +44,95 @@ impl OperationKind {
     }
 }
 
-/// Failure to make the patched object. It names operations by their index from 0, and repeats nothing of the object and
-/// of the values; of a path, only its beginning.
+/// A patch that cannot be read or does not apply. The messages name operations by their index from 0. They have the
+/// beginning of a path, and nothing of the object or of values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
-    /// The hook's fault: the patch is no JSON list of objects.
+    /// The patch is not a JSON list of objects.
     #[error("the patch is not a JSON list of operations: {0}")]
     Undecodable(JsonError),
-    /// The hook's fault.
+    /// The patch has more than [`MAX_OPERATIONS`] operations.
     #[error("the patch has more than {MAX_OPERATIONS} operations; send fewer, or replace a whole part of the object")]
     TooManyOperations,
-    /// The hook's fault: an operation lacks something, or does not fit this object.
+    /// An operation lacks something, or does not fit the object.
     #[error("operation {index} ({operation}) does not apply: {fault}")]
     Operation {
-        /// From 0.
+        /// The index of the operation, from 0.
         index: usize,
-        /// Its kind and path.
+        /// The kind and path of the operation.
         operation: OperationLabel,
-        /// Fault of the operation.
+        /// The reason.
         fault: OperationFault,
     },
-    /// The hook's fault.
+    /// The patched object is larger than the limit.
     #[error("the patched object would have {len} bytes; the limit is {limit}")]
     ObjectTooLarge {
-        /// Its length.
+        /// The length that it would have.
         len: usize,
-        /// The limit in force.
+        /// The limit.
         limit: usize,
     },
-    /// The hook's fault.
+    /// The patched object nests too deep.
     #[error("the patched object would nest deeper than {MAX_DEPTH}")]
     TooDeep,
-    /// No fault: the caller no longer waits for the patched object.
+    /// The caller cancelled the application.
     #[error("nobody waits for the patched object any more")]
     Cancelled,
-    /// The hook's fault, or the limit was too low for the object.
+    /// Applying the patch takes more memory than the limit.
     #[error("applying the patch takes too much memory; send fewer operations, or replace a whole part of the object")]
     NoRoom,
-    /// The caller's fault: what shall be patched is no JSON object.
+    /// The document to be patched is not a JSON object.
     #[error("what the patch is for is not a JSON object: {0}")]
     NotAnObject(JsonError),
 }
 
 impl PatchError {
-    /// True where the patch is unreadable as such, which kube-apiserver takes for a failed call of the hook; what is
-    /// read and does not apply it takes for a refusal of the request.
+    /// Returns true if the patch cannot be read at all, as opposed to not applying. kube-apiserver treats the two
+    /// differently.
     pub fn is_undecodable(&self) -> bool {
         matches!(self, Self::Undecodable(_))
     }
 
-    /// True where the patched object is larger than is taken.
+    /// Returns true if the patched object is larger than the limit.
     pub fn is_too_large(&self) -> bool {
         matches!(self, Self::ObjectTooLarge { .. })
     }
 }
 
-/// Fault of an operation.
+/// The reason why an operation does not apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OperationFault {
     /// A field is missing or has another type.
     #[error("{0}")]
     Malformed(&'static str),
-    /// No container stands where the path leads.
+    /// The path does not lead to a container.
     #[error("`{0}` leads to nothing that could have children")]
     NoParent(&'static str),
-    /// There is no such member.
+    /// The member does not exist.
     #[error("`{0}` names a member that is not there")]
     NoMember(&'static str),
-    /// An array is indexed by something that is no number.
+    /// An array is indexed by something that is not a number.
     #[error("`{0}` indexes an array with what is no number")]
     NotAnIndex(&'static str),
-    /// There is no such item.
+    /// The item does not exist.
     #[error("`{0}` names an item behind the end or before the beginning of its array")]
     OutOfRange(&'static str),
-    /// Only an object or array may replace the root.
+    /// The root can be replaced only by an object or array.
     #[error("the whole object can be replaced only by an object or array")]
     RootValue,
-    /// The value is another one.
+    /// A `test` found another value.
     #[error("the value there is not the one it must be")]
     TestFailed,
-    /// Copies add too much.
+    /// The copies add more bytes than the limit.
     #[error("the `copy` operations of the patch add more bytes than may be copied")]
     CopiedTooMuch,
-    /// It opens or copies more parts of the object than there is memory for.
+    /// The operation opens or copies more of the object than the memory limit allows.
     #[error("it takes too much memory")]
     NoRoom,
-    /// The caller no longer waits for the patched object.
+    /// The caller cancelled the application.
     #[error("nobody waits for it any more")]
     Cancelled,
-    /// A checked text cannot be read again. It should not occur.
+    /// A checked text cannot be read again. This should not occur.
     #[error("the object cannot be read at {0}")]
     Unreadable(JsonError),
 }
@@ -140,7 +143,7 @@ impl From<JsonReadError> for OperationFault {
     }
 }
 
-/// The same as an error at a place; `at` is where something of another type was found.
+/// Converts a read error; `at` is the place of a value of another type.
 pub(super) fn json_error(error: JsonReadError, at: usize) -> JsonError {
     match error {
         JsonReadError::Json(error) => error,
@@ -148,20 +151,20 @@ pub(super) fn json_error(error: JsonReadError, at: usize) -> JsonError {
     }
 }
 
-/// Kind and path of an operation, the path cut short.
+/// The kind and the beginning of the path of an operation, for messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperationLabel {
     kind: Option<OperationKind>,
     path: Option<Box<str>>,
 }
 
-/// Characters of a path that are shown.
-const SHOWN: usize = 80;
+/// The most characters of a path in a message.
+const MAX_LABEL_CHARS: usize = 80;
 
 impl OperationLabel {
     pub(super) fn new(kind: Option<OperationKind>, path: Option<&str>) -> Self {
         let shown = |path: &str| {
-            let mut shown: String = path.chars().take(SHOWN).collect();
+            let mut shown: String = path.chars().take(MAX_LABEL_CHARS).collect();
             if shown.len() < path.len() {
                 shown.push('…');
             }
@@ -175,28 +178,24 @@ impl fmt::Display for OperationLabel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.kind.map_or("of no known kind", OperationKind::as_str))?;
         match &self.path {
-            // Escaped, as it goes into logs and statuses.
+            // Escaped, because it goes into logs and responses.
             Some(path) => write!(f, " {path:?}"),
             None => Ok(()),
         }
     }
 }
 
-// Pointer: the path of an operation, read as kube-apiserver's library reads it.
-//
-// Two departures from RFC 6901: text before the first `/` counts for nothing, and a `~` that is no escape is itself.
-
 /// A path to a child of a container.
 #[derive(Clone, Copy)]
 pub(super) struct Pointer<'a> {
-    /// Path of the container, still escaped, without the first slash; `None` where it is the root.
+    /// The path of the container, escaped, without the first slash; `None` for the root.
     parents: Option<&'a str>,
-    /// Name of the child, still escaped.
+    /// The name of the child, escaped.
     last: &'a str,
 }
 
 impl<'a> Pointer<'a> {
-    /// `None` where the path has no slash, and so means no child.
+    /// Splits a path; `None` if it has no slash, and so names no child.
     pub(super) fn new(path: &'a str) -> Option<Self> {
         let (_, rest) = path.split_once('/')?;
         Some(match rest.rsplit_once('/') {
@@ -205,12 +204,12 @@ impl<'a> Pointer<'a> {
         })
     }
 
-    /// Path of the container, unescaped.
+    /// Returns the steps of the container's path, unescaped.
     pub(super) fn parents(self) -> impl Iterator<Item = Cow<'a, str>> {
         self.parents.into_iter().flat_map(|parents| parents.split('/')).map(unescaped)
     }
 
-    /// Name of the child, unescaped.
+    /// Returns the name of the child, unescaped.
     pub(super) fn last(self) -> Cow<'a, str> {
         unescaped(self.last)
     }
@@ -248,7 +247,7 @@ pub(super) fn push(path: &mut String, part: &str) {
     }
 }
 
-/// Bytes of a step, escaped, in a path that is written as a JSON string.
+/// Returns the length of an escaped step in a path that is written as a JSON string.
 pub(super) fn len_in_json(part: &str) -> usize {
     let escaped = part.bytes().map(|byte| match byte {
         b'~' | b'/' | b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,
@@ -258,7 +257,7 @@ pub(super) fn len_in_json(part: &str) -> usize {
     "/".len() + escaped.sum::<usize>()
 }
 
-/// An index as Go's `strconv.Atoi` reads it: a sign and leading zeros are allowed.
+/// Reads an index as Go's `strconv.Atoi` does: with an optional sign and leading zeros.
 pub(super) fn index(part: &str) -> Option<i64> {
     let digits = part.strip_prefix(['+', '-']).unwrap_or(part);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -299,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_is_pushed_reads_the_same() {
+    fn pushed_step_reads_the_same() {
         let mut path = String::new();
         push(&mut path, "a/b~1~");
         assert_eq!(path, "/a~1b~01~0");
@@ -307,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_as_long_as_it_is_written() {
+    fn step_length_is_that_of_the_written_step() {
         for step in (0..0x3000).filter_map(char::from_u32).map(String::from).chain(["".into(), "a/b~1\n\"é".into()]) {
             let mut path = String::new();
             push(&mut path, &step);

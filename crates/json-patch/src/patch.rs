@@ -1,4 +1,4 @@
-//! Patch: a list of operations, read in one pass.
+//! A patch: a list of operations, read in one pass.
 
 use std::{
     collections::HashMap,
@@ -15,7 +15,7 @@ use crate::{
     operation::{MAX_OPERATIONS, OperationFault, OperationKind, OperationLabel, PatchError, Pointer, json_error},
 };
 
-/// Range of one of a patch's two texts.
+/// A range of one of the two texts of a patch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TextRange {
     pub(super) start: u32,
@@ -24,24 +24,24 @@ pub(super) struct TextRange {
 
 /// The `value` of an operation.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Given {
-    /// There is none.
-    Nothing,
-    /// It is `null`.
+pub(super) enum Operand {
+    /// The operation has no `value`.
+    Absent,
+    /// The value is `null`.
     Null,
-    /// Anything else, in the patch's text.
-    Written(TextRange),
+    /// Any other value, in the text of the patch.
+    Text(TextRange),
 }
 
-/// One operation, its fields there and of the right type.
+/// One operation with valid fields.
 #[derive(Clone, Debug)]
 pub(super) struct Operation {
     pub(super) kind: OperationKind,
     pub(super) path: ByteString,
-    /// Empty unless it moves or copies.
+    /// Empty unless the operation moves or copies.
     pub(super) from: ByteString,
-    pub(super) value: Given,
-    /// The last step of the path as a JSON string, in the patch's names.
+    pub(super) value: Operand,
+    /// The last step of the path as a JSON string, in [`Patch::names`].
     pub(super) name: TextRange,
 }
 
@@ -55,17 +55,17 @@ impl Operation {
 #[derive(Clone, Debug)]
 pub struct Patch {
     pub(super) text: ByteString,
-    /// Keys that the operations may add, each a JSON string.
+    /// The keys that the operations may add, each a JSON string.
     pub(super) names: ByteString,
     pub(super) operations: Vec<Operation>,
 }
 
 impl Patch {
-    /// Reads a patch. No bytes, `null` and `[]` are a patch without operations. Of a key that an operation, or an object
-    /// in its value, has twice the last counts, and unknown ones of an operation do not, as in Go.
+    /// Reads a patch. Empty bytes, `null` and `[]` are a patch without operations. As in Go, the last of equal keys of an
+    /// operation or of an object in its value counts, and unknown fields of an operation are ignored.
     ///
     /// # Errors
-    /// [`PatchError`]: not a list of objects, too many operations, or an operation that lacks something.
+    /// [`PatchError`] if it is not a list of objects, has too many operations, or an operation lacks something.
     pub fn parse(bytes: Bytes) -> Result<Self, PatchError> {
         let none = Self { text: ByteString::new(), names: ByteString::new(), operations: Vec::new() };
         if bytes.is_empty() {
@@ -78,10 +78,10 @@ impl Patch {
         let text = ByteString::try_from(bytes).map_err(|_| undecodable(0, "it is not UTF-8"))?;
         let patch = Self::read(text)?;
         let values = patch.operations.iter().filter_map(|operation| match operation.value {
-            Given::Written(TextRange { start, end }) => Some(start as usize..end as usize),
-            Given::Nothing | Given::Null => None,
+            Operand::Text(TextRange { start, end }) => Some(start as usize..end as usize),
+            Operand::Absent | Operand::Null => None,
         });
-        match removed(&patch.text, values) {
+        match without_repeated_keys(&patch.text, values) {
             Some(text) => Self::read(text.into()),
             None => Ok(patch),
         }
@@ -94,41 +94,41 @@ impl Patch {
         Ok(Self { names, operations, text })
     }
 
-    /// True where there are no operations: it then changes nothing.
+    /// Returns true if there are no operations.
     pub fn is_empty(&self) -> bool {
         self.operations.is_empty()
     }
 
-    /// True where an operation may make the object larger than what it adds.
+    /// Returns true if an operation copies, and so may grow the object by more than the length of the patch.
     pub fn copies(&self) -> bool {
         self.operations.iter().any(|operation| operation.kind == OperationKind::Copy)
     }
 
-    /// The most bytes of memory that its tests take for a while, of an object of so many bytes. Every item that is
-    /// compared stands alone then, on both sides; and every member of the object's own containers, however few the test
-    /// has.
+    /// Returns the most bytes of memory that its `test` operations take while they compare with an object of `object`
+    /// bytes. Every item that is compared is then separate on both sides, and so is every member of the object's
+    /// containers, however few the test has.
     pub fn compared(&self, object: usize) -> usize {
-        /// For an item, which has two bytes at least, on both sides.
-        const OF_ITEMS: usize = 2 * (size_of::<Piece>() + size_of::<(Value, Value)>());
-        /// For a member, which has six, and its place in an index.
-        const OF_MEMBERS: usize = (size_of::<Piece>() + 32) / 6 + 1;
+        /// For an item, which has at least two bytes, on both sides.
+        const PER_TEST_BYTE: usize = 2 * (size_of::<Piece>() + size_of::<(Value, Value)>());
+        /// For a member, which has at least six bytes, and its entry in an index.
+        const PER_OBJECT_BYTE: usize = (size_of::<Piece>() + 32) / 6 + 1;
         let containers = self.operations.iter().filter_map(|operation| match (operation.kind, operation.value) {
-            (OperationKind::Test, Given::Written(TextRange { start, end })) => {
+            (OperationKind::Test, Operand::Text(TextRange { start, end })) => {
                 let value = &self.text[start as usize..end as usize];
                 value.starts_with(['{', '[']).then_some(value.len())
             }
             _ => None,
         });
         let values: usize = containers.sum();
-        if values == 0 { 0 } else { values.saturating_mul(OF_ITEMS) + object.saturating_mul(OF_MEMBERS) }
+        if values == 0 { 0 } else { values.saturating_mul(PER_TEST_BYTE) + object.saturating_mul(PER_OBJECT_BYTE) }
     }
 
-    /// Bytes of its text.
+    /// Returns the length of its texts in bytes.
     pub fn size(&self) -> usize {
         self.text.len() + self.names.len()
     }
 
-    /// Number of operations.
+    /// Returns the number of operations.
     pub fn len(&self) -> usize {
         self.operations.len()
     }
@@ -140,7 +140,7 @@ struct Reader<'a> {
     names: String,
 }
 
-/// A field that is a string: not there or `null`, of another type, or there.
+/// A string field: absent or `null`, of another type, or present.
 enum Field {
     Missing,
     Mistyped,
@@ -150,7 +150,7 @@ enum Field {
 impl Reader<'_> {
     fn operations(&mut self) -> Result<Vec<Operation>, PatchError> {
         let mut operations = Vec::new();
-        // A list that cannot be read at all is another fault than an operation that cannot, wherever that stands.
+        // An unreadable list is another error than an invalid operation, wherever the latter is.
         let mut first_fault = None;
         let entered = self.cursor.array("the patch");
         if self.read(entered)? {
@@ -179,7 +179,7 @@ impl Reader<'_> {
 
     fn operation(&mut self) -> Result<Result<Operation, (OperationLabel, &'static str)>, PatchError> {
         let (mut kind, mut path, mut from) = (Field::Missing, Field::Missing, Field::Missing);
-        let mut value = Given::Nothing;
+        let mut value = Operand::Absent;
         let entered = self.cursor.object("an operation");
         if self.read(entered)? {
             loop {
@@ -205,7 +205,7 @@ impl Reader<'_> {
         kind: Field,
         path: Field,
         from: Field,
-        value: Given,
+        value: Operand,
     ) -> Result<Operation, (OperationLabel, &'static str)> {
         let kind = match kind {
             Field::Text(word) => OperationKind::ALL.into_iter().find(|kind| kind.as_str() == &*word),
@@ -231,7 +231,7 @@ impl Reader<'_> {
         Ok(Operation { kind, path, from, value, name })
     }
 
-    /// Notes the last step of a path as a JSON string.
+    /// Appends the last step of a path to the names, as a JSON string.
     fn name(&mut self, path: &str) -> TextRange {
         let start = self.names.len();
         if let Some(pointer) = Pointer::new(path) {
@@ -254,13 +254,13 @@ impl Reader<'_> {
         }
     }
 
-    fn value(&mut self) -> Result<Given, PatchError> {
+    fn value(&mut self) -> Result<Operand, PatchError> {
         let place = self.cursor.value_range();
         let place = self.read(place)?;
         if &self.text[place.clone()] == "null" {
-            return Ok(Given::Null);
+            return Ok(Operand::Null);
         }
-        Ok(Given::Written(TextRange { start: place.start as u32, end: place.end as u32 }))
+        Ok(Operand::Text(TextRange { start: place.start as u32, end: place.end as u32 }))
     }
 
     fn read<T>(&self, read: Result<T, JsonReadError>) -> Result<T, PatchError> {
@@ -278,15 +278,13 @@ impl Reader<'_> {
     }
 }
 
-// Repeats: members of a patch's values whose key comes again in the same object.
-//
-// kube-apiserver decodes what a webhook has made of an object before it calls the next one, so nobody behind sees a key
-// twice. Here the text is passed on, and readers that take the first of equal keys would see another object than those
-// that take the last. So all but the last go.
-
-/// The text without members of objects in `values` whose key comes again in the same object; `None` where there are
-/// none. The values have been read: a text that cannot be read is left as it is.
-pub(super) fn removed(text: &str, values: impl Iterator<Item = Range<usize>>) -> Option<String> {
+/// Removes members of objects in `values` whose key is repeated later in the same object; `None` if there are none. The
+/// values have been read, so a text that cannot be read is left as it is.
+///
+/// kube-apiserver decodes what a webhook has made of an object before it calls the next one, so nobody sees a repeated
+/// key. This crate passes the text on, and readers that take the first of equal keys would see another object than those
+/// that take the last.
+fn without_repeated_keys(text: &str, values: impl Iterator<Item = Range<usize>>) -> Option<String> {
     let mut finder = Finder { text, hasher: RandomState::new(), members: HashMap::new(), repeated: Vec::new() };
     for value in values {
         finder.look_through(value).ok()?;
@@ -298,7 +296,7 @@ pub(super) fn removed(text: &str, values: impl Iterator<Item = Range<usize>>) ->
     repeated.sort_unstable();
     let mut kept = String::with_capacity(text.len());
     let mut from = 0;
-    // Repeated members of a member that goes are gone with it.
+    // Repeated members inside a removed member are gone with it.
     for start in repeated {
         if start >= from {
             kept.push_str(&text[from..start]);
@@ -309,7 +307,7 @@ pub(super) fn removed(text: &str, values: impl Iterator<Item = Range<usize>>) ->
     Some(kept)
 }
 
-/// Where the member behind the one that begins at `start` begins, at the latest.
+/// Returns the offset of the member behind the one at `start`, or an earlier one in the white space before it.
 fn next_member(text: &str, start: usize) -> Result<usize, JsonError> {
     let colon = text[start..].len() - text[json::skip(text, start)?..].trim_start().len();
     let end = json::skip(text, start + colon + 1)?;
@@ -319,17 +317,17 @@ fn next_member(text: &str, start: usize) -> Result<usize, JsonError> {
 
 struct Finder<'a> {
     text: &'a str,
-    /// Keyed, as the keys are the sender's choice.
+    /// Keyed, because the sender chooses the keys.
     hasher: RandomState,
-    /// Beginning of the last member, by the hash of its object and key.
+    /// The beginning of the last member by the hash of its object and key.
     members: HashMap<u64, usize>,
-    /// Beginnings of those whose key comes again.
+    /// The beginnings of members whose key is repeated later.
     repeated: Vec<usize>,
 }
 
 impl Finder<'_> {
     fn look_through(&mut self, value: Range<usize>) -> Result<(), JsonError> {
-        // Where each open container begins; none for a list.
+        // The beginning of each open object; `None` for an array.
         let mut open: Vec<Option<usize>> = Vec::new();
         let (mut at, mut key_follows) = (value.start, false);
         while at < value.end {

@@ -23,7 +23,7 @@ fn apply(object: &str, patch: &str) -> Result<String, PatchError> {
 }
 
 #[test]
-fn vectors_of_the_library_hold() {
+fn patches_apply_as_the_upstream_library_does() {
     let vectors = include_str!("../../../tests/vectors/json_patch.json");
     let vectors: Value = serde_json::from_str(vectors).unwrap();
     let cases = vectors["cases"].as_array().unwrap();
@@ -43,7 +43,7 @@ fn vectors_of_the_library_hold() {
 }
 
 #[test]
-fn what_no_operation_touches_stays_as_it_is_written() {
+fn untouched_parts_stay_as_written() {
     let object = "{ \"a\" : [ 1.0, 2 ,\n3 ],  \"b\":{\"x\":\"\\u0041\" , \"y\" : null}\t}";
     for (patch, wanted) in [
         (json!([]), object.to_owned()),
@@ -61,7 +61,7 @@ fn what_no_operation_touches_stays_as_it_is_written() {
 }
 
 #[test]
-fn what_a_test_opens_is_no_more_than_it_says_beforehand() {
+fn test_operation_takes_no_more_memory_than_predicted() {
     let items = |count: usize| format!("[{}1]", "0,".repeat(count));
     let members = (0..5000).map(|n| format!("\"{n}\":{n}")).collect::<Vec<_>>().join(",");
     for (object, value) in [
@@ -96,7 +96,7 @@ fn scanned(tree: &tree::Tree) -> usize {
 }
 
 #[test]
-fn what_opening_passes_over_is_linear_whatever_small_ones_are_opened_between() {
+fn opening_nested_containers_scans_linearly() {
     const CYCLES: usize = 200;
     let value = nested(7 * CYCLES + 1, &format!("\"{}\"", "x".repeat(100 << 10)));
     let mut operations = vec![format!(r#"{{"op":"add","path":"/x","value":{value}}}"#)];
@@ -115,7 +115,7 @@ fn what_opening_passes_over_is_linear_whatever_small_ones_are_opened_between() {
 }
 
 #[test]
-fn what_a_test_compares_is_linear_however_deep_it_is() {
+fn test_of_a_deep_value_compares_linearly() {
     let filler = "x".repeat(100 << 10);
     for (ours, other, equal) in [
         (format!("\"{filler}a\""), format!("\"{filler}b\""), false),
@@ -134,7 +134,7 @@ fn what_a_test_compares_is_linear_however_deep_it_is() {
 }
 
 #[test]
-fn members_that_stood_there_twice_are_not_passed_over_by_each_test() {
+fn repeated_members_are_not_scanned_by_each_test() {
     const MEMBERS: usize = 5000;
     let object = format!("{{\"o\":{{{}\"a\":1}}}}", "\"a\":0,".repeat(MEMBERS));
     let test = r#"{"op":"test","path":"/o","value":{"a":1}}"#.to_owned();
@@ -146,7 +146,7 @@ fn members_that_stood_there_twice_are_not_passed_over_by_each_test() {
 }
 
 #[test]
-fn a_copy_that_was_written_anew_is_held() {
+fn rewritten_copy_counts_as_held_memory() {
     let object = format!(r#"{{"x":[{}1 ]}}"#, "0,".repeat(50_000));
     let operations = [
         r#"{"op":"copy","from":"/x","path":"/y"}"#,
@@ -163,7 +163,7 @@ fn a_copy_that_was_written_anew_is_held() {
 }
 
 #[test]
-fn the_difference_is_as_long_as_it_says_at_most() {
+fn difference_is_no_longer_than_its_size() {
     let key = "/~\\\"\\n".repeat(1000);
     let object = format!(r#"{{"{key}":{{"a":[{}1]}},"b":{{"c":1}}}}"#, "0,".repeat(9_000));
     let inner = "~1~0\\\"\\n".repeat(1000);
@@ -176,7 +176,7 @@ fn the_difference_is_as_long_as_it_says_at_most() {
 }
 
 #[test]
-fn nothing_more_is_done_once_nobody_waits() {
+fn cancelled_patch_stops() {
     let cancelled = Some(Arc::new(true.into()));
     let patch = patch(&[r#"{"op":"add","path":"/a","value":1}"#.to_owned()]);
     let error = document("{}").patched_unless(&patch, PatchLimits::default(), cancelled.as_ref()).unwrap_err();
@@ -190,7 +190,7 @@ fn nothing_more_is_done_once_nobody_waits() {
 }
 
 #[test]
-fn of_a_key_twice_in_a_value_the_last_counts_for_every_reader() {
+fn last_of_repeated_keys_in_a_value_counts() {
     for (value, kept) in [
         (r#"{"x":1,"x":2}"#, r#"{"x":2}"#),
         (r#"{ "x" : 1 , "y":3, "\u0078" : 2 }"#, r#"{"y":3,"\u0078":2}"#),
@@ -209,7 +209,7 @@ fn of_a_key_twice_in_a_value_the_last_counts_for_every_reader() {
 }
 
 #[test]
-fn a_value_that_is_thousands_deep_may_have_keys_twice() {
+fn deep_value_may_have_repeated_keys() {
     let value = format!("{}1{}", r#"{"x":0,"x":"#.repeat(9_000), "}".repeat(9_000));
     let patched = apply("{}", &format!(r#"[{{"op":"add","path":"/a","value":{value}}}]"#)).unwrap();
     assert_eq!(patched, format!(r#"{{"a":{}1{}}}"#, r#"{"x":"#.repeat(9_000), "}".repeat(9_000)));

@@ -1,4 +1,4 @@
-//! Tree: a document of which only what operations touched is opened.
+//! A document of which only the containers that operations touched are opened.
 //!
 //! ```text
 //!   Value ─┬─ Null
@@ -8,8 +8,8 @@
 //!                                               └─ Child ─ one that an operation asked for
 //! ```
 //!
-//! Nodes refer to each other by number, so that neither cloning nor dropping a deep tree recurses. A number is never given
-//! anew; what nothing refers to any more goes with the tree.
+//! Nodes refer to each other by number, so that neither cloning nor dropping a deep tree recurses. Numbers are never
+//! reused; unreachable nodes are dropped with the tree.
 
 use std::sync::{
     Arc,
@@ -22,38 +22,38 @@ use gatepost_json::{Cursor, JsonReadError};
 use crate::{
     node::{Array, Child, Children, Node, NodeId, Null, Object, Piece, Run, Value, Was},
     operation::OperationFault,
-    text::{Draft, Span, Text},
+    text::{OutlineRecorder, Span, Text},
 };
 
-/// Pieces that a container is opened into, so that what is to be scanned for a child is a small part of it.
-const PIECES: usize = 32;
+/// The most pieces that a container is opened into, so that finding a child scans a small part of it.
+const MAX_OPENED_PIECES: usize = 32;
 
 #[derive(Clone, Debug)]
 pub(super) struct Tree {
     pub(super) texts: Vec<Text>,
     pub(super) nodes: Vec<Node>,
     pub(super) root: NodeId,
-    pub(super) weight: Weight,
-    /// Set by whoever no longer waits for what is being done.
+    pub(super) memory: MemoryCount,
+    /// Set when the caller no longer waits.
     pub(super) cancelled: Option<Arc<AtomicBool>>,
-    /// Bytes that were compared to find values equal.
+    /// Bytes compared by `test` operations.
     pub(super) compared: usize,
 }
 
 impl Tree {
-    /// A tree of one text, which is one object or array, and is checked to be, unless it was.
+    /// Creates a tree of one text, which must be an object or array. Checks it unless `is_checked`.
     pub(super) fn new(mut text: Text, is_checked: bool) -> Result<Self, JsonReadError> {
         let (start, len) = (Cursor::new(&text.text).at(), text.text.len());
         let span = Span { text: 0, start: start as u32, end: len as u32 };
-        let draft = Draft::bounded(len, if is_checked { 0 } else { span.start });
+        let draft = OutlineRecorder::bounded(len, if is_checked { 0 } else { span.start });
         let draft = if is_checked {
             text.outline(draft);
             None
         } else {
             Some(draft)
         };
-        let (weight, cancelled) = (Weight::unbounded(), None);
-        let mut tree = Self { texts: vec![text], nodes: Vec::new(), root: 0, weight, cancelled, compared: 0 };
+        let (memory, cancelled) = (MemoryCount::unbounded(), None);
+        let mut tree = Self { texts: vec![text], nodes: Vec::new(), root: 0, memory, cancelled, compared: 0 };
         tree.root = tree.opening(span, draft)?;
         Ok(tree)
     }
@@ -75,7 +75,7 @@ impl Tree {
         &mut self.nodes[id as usize]
     }
 
-    /// A value as it stands in a text.
+    /// Returns the value of a slice of a text.
     pub(super) fn value(&self, span: Span) -> Value {
         match self.str(span) {
             "null" => Value::Null(Null::Absent),
@@ -87,17 +87,17 @@ impl Tree {
         self.str(span).starts_with(['{', '['])
     }
 
-    /// Opens the container that takes up `span`, but for white space behind it: one pass over those of its bytes that are
-    /// in no container whose end is known.
+    /// Opens the container in `span`, which white space may follow: one pass over its bytes outside of containers whose
+    /// end is recorded.
     fn open(&mut self, span: Span) -> Result<NodeId, OperationFault> {
-        let room = self.weight.left();
+        let room = self.memory.left();
         let outline = self.texts[span.text as usize].outline_if_worthwhile(room)?;
-        self.weight.add(outline);
+        self.memory.add(outline);
         Ok(self.opening(span, None)?)
     }
 
-    /// The same; its text gets the outline that is drawn on the way.
-    fn opening(&mut self, span: Span, mut draft: Option<Draft>) -> Result<NodeId, JsonReadError> {
+    /// As [`Tree::open`], and records an outline of the text on the way.
+    fn opening(&mut self, span: Span, mut draft: Option<OutlineRecorder>) -> Result<NodeId, JsonReadError> {
         let text = &self.texts[span.text as usize];
         let within = &text.text[span.start as usize..span.end as usize];
         let is_object = within.starts_with('{');
@@ -106,7 +106,7 @@ impl Tree {
         if !entered? {
             return Err(JsonReadError::Type { field: "the object", wanted: "an object is expected" });
         }
-        let step = within.len() / PIECES;
+        let step = within.len() / MAX_OPENED_PIECES;
         let mut runs = Vec::new();
         let mut run: Option<Run> = None;
         let (mut count, mut passed) = (0, 0);
@@ -145,17 +145,17 @@ impl Tree {
         let text = &mut self.texts[span.text as usize];
         text.scan(scanned);
         if let Some(draft) = draft {
-            text.keep(draft);
+            text.set_outline(draft);
         }
         let children =
             if is_object { Children::Object(Object::new(runs)) } else { Children::Array(Array::new(runs, count)) };
         let node = Node { span: Span { end, ..span }, is_copy: false, children };
-        self.weight.add(node.held());
+        self.memory.add(node.held());
         self.nodes.push(node);
         Ok((self.nodes.len() - 1) as NodeId)
     }
 
-    /// The node of a value that is a container; a raw one is opened. `None` for anything else.
+    /// Returns the node of a container, which is opened if it is not; `None` for other values.
     pub(super) fn opened(&mut self, value: Value) -> Result<Option<NodeId>, OperationFault> {
         Ok(match value {
             Value::Open(id) => Some(id),
@@ -168,15 +168,15 @@ impl Tree {
         })
     }
 
-    /// Does somebody still wait for what is being done, and is there memory for it?
+    /// Fails if the caller cancelled, or if too much memory is taken.
     pub(super) fn check(&self) -> Result<(), OperationFault> {
         match &self.cancelled {
             Some(cancelled) if cancelled.load(Ordering::Relaxed) => Err(OperationFault::Cancelled),
-            _ => self.weight.check(),
+            _ => self.memory.check(),
         }
     }
 
-    /// True where nothing has taken the place of what stood there in the text `of`.
+    /// Returns true if the value is the one that was at this place in the text `of`.
     pub(super) fn is_as_it_was(&self, of: u32, value: Value, was: Was) -> bool {
         let was = Span { text: of, start: was.start, end: was.end };
         match value {
@@ -186,7 +186,7 @@ impl Tree {
         }
     }
 
-    /// Makes every `null` one like any other: how it came to be matters within a patch alone.
+    /// Forgets the origins of `null`s, which matter only within one patch.
     pub(super) fn settle_nulls(&mut self) {
         for node in &mut self.nodes {
             for part in 0.. {
@@ -200,7 +200,7 @@ impl Tree {
         }
     }
 
-    /// A copy of an opened container, with copies of all that is opened in it.
+    /// Copies an opened container and everything opened in it.
     pub(super) fn copy_node(&mut self, id: NodeId) -> NodeId {
         let first = self.nodes.len();
         self.nodes.push(self.node(id).copied());
@@ -218,7 +218,7 @@ impl Tree {
         first as NodeId
     }
 
-    /// The children that are opened themselves: by part and piece, with their node.
+    /// Returns the opened children by part and piece, with their nodes.
     pub(super) fn open_children(&self, id: NodeId) -> Vec<(usize, usize, NodeId)> {
         let node = self.node(id);
         let parts = (0..).map_while(|part| Some((part, node.pieces(part)?)));
@@ -228,60 +228,56 @@ impl Tree {
     }
 }
 
-// Weight: memory that an opened document takes besides its texts, counted as it grows.
-
-/// Bytes taken so far, and the most that may be.
+/// Counts the memory that an opened document takes besides its texts.
 #[derive(Clone, Debug)]
-pub(super) struct Weight {
+pub(super) struct MemoryCount {
     taken: usize,
     most: usize,
 }
 
-impl Weight {
-    /// Nothing yet, and no bound.
+impl MemoryCount {
+    /// Creates a count without a limit.
     pub(super) fn unbounded() -> Self {
         Self { taken: 0, most: usize::MAX }
     }
 
-    /// From now on, so many bytes more may be taken.
+    /// Limits what may be taken from now on to `more` bytes.
     pub(super) fn bound(&mut self, more: usize) {
         self.most = self.taken.saturating_add(more);
     }
 
-    /// As many bytes as may still be taken.
+    /// Returns the bytes that may still be taken.
     pub(super) fn left(&self) -> usize {
         self.most.saturating_sub(self.taken)
     }
 
-    /// Counts what has been taken; it is little, and [`Weight::check`] finds it out.
+    /// Counts memory that was taken. It is little, so [`MemoryCount::check`] may come later.
     pub(super) fn add(&mut self, bytes: usize) {
         self.taken = self.taken.saturating_add(bytes);
     }
 
-    /// Counts what is about to be taken.
+    /// Counts memory that is about to be taken.
     pub(super) fn take(&mut self, bytes: usize) -> Result<(), OperationFault> {
         self.add(bytes);
         self.check()
     }
 
-    /// Is no more taken than may be?
+    /// Fails if more is taken than the limit.
     pub(super) fn check(&self) -> Result<(), OperationFault> {
         if self.taken > self.most { Err(OperationFault::NoRoom) } else { Ok(()) }
     }
 }
 
-// Writer: a tree's values as slices of its texts and small new pieces.
+/// The shortest slice that becomes a piece of its own. Copying a shorter one costs less than one more piece.
+const MIN_SLICE_LEN: usize = 64;
 
-/// Shorter slices are copied: one more piece of a rope costs more.
-const SHORT: usize = 64;
-
-/// Text written so far.
+/// Writes values of a tree as slices of its texts and small new pieces.
 pub(super) struct Writer<'a> {
     tree: &'a Tree,
     done: Vec<Bytes>,
     /// New bytes since the last slice.
     small: Vec<u8>,
-    /// A slice to be written, which what follows may make longer.
+    /// A slice to be written, which the next one may extend.
     pending: Option<Span>,
     /// Containers that are being written, from the outermost on.
     open: Vec<Frame>,
@@ -337,14 +333,14 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// All that was written.
+    /// Returns the written pieces.
     pub(super) fn finish(mut self) -> Vec<Bytes> {
         self.flush();
         self.end_small();
         self.done
     }
 
-    /// Writes a separator and a value, of a container only the bracket.
+    /// Writes a separator and a value; of a container only the opening bracket.
     fn begin(&mut self, value: Value, separator: &str) {
         match value {
             Value::Null(_) => {
@@ -364,8 +360,8 @@ impl<'a> Writer<'a> {
         self.joined(Span { start: span.end - 1, ..span }, "");
     }
 
-    /// Writes a separator and a slice. Where the slice stands behind what was written last, and between them stands
-    /// that separator and white space, all is one slice.
+    /// Writes a separator and a slice. Extends the pending slice if only that separator and white space lie between the
+    /// two in the same text.
     fn joined(&mut self, span: Span, separator: &str) {
         if let Some(pending) = &mut self.pending
             && pending.text == span.text
@@ -383,7 +379,7 @@ impl<'a> Writer<'a> {
 
     fn flush(&mut self) {
         let Some(span) = self.pending.take() else { return };
-        if span.len() < SHORT {
+        if span.len() < MIN_SLICE_LEN {
             self.small.extend_from_slice(self.tree.str(span).as_bytes());
             return;
         }
@@ -403,7 +399,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// The next piece that is not removed.
+/// Returns the next piece that is not removed.
 fn next_piece<'a>(node: &'a Node, frame: &mut Frame) -> Option<&'a Piece> {
     loop {
         let pieces = node.pieces(frame.part)?;
@@ -437,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn members_and_items_that_stand_alone_are_bounded() {
+    fn memory_limit_bounds_separate_members_and_items() {
         let members = (0..20_000).map(|n| format!("\"{n}\":0")).collect::<Vec<_>>().join(",");
         let items = "0,".repeat(20_000);
         for (object, value) in
@@ -452,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_of_many_opened_parts_take_what_their_bytes_do() {
+    fn copies_of_many_opened_parts_take_little_memory() {
         const PARTS: usize = 2000;
         let object = format!("{{\"a\":[{}]}}", vec![r#"{"x":[]}"#; PARTS].join(","));
         let test = |n: usize| format!(r#"{{"op":"test","path":"/a/{n}/x","value":[]}}"#);
@@ -466,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_in_pieces_is_held_once_more() {
+    fn joined_object_counts_as_held_memory() {
         let whole = r#"{"a":"0123456789"}"#;
         let pieces: Vec<_> = whole.split_inclusive(':').map(|piece| piece.to_owned().into()).collect();
         let extra = Document::new(Rope::new(pieces)).unwrap().held() - document(whole).held();

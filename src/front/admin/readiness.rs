@@ -1,4 +1,4 @@
-//! Readiness: may callers be sent here? One answer for `/readyz` and for the gRPC health service.
+//! Readiness: whether callers may be sent to this process. One answer for `/readyz` and the gRPC health service.
 
 use std::{
     fmt,
@@ -7,38 +7,43 @@ use std::{
 };
 
 use crate::{
-    live::{Current, HookState, LastGoodState, LiveHook, Namespaces, ReplicaHealth, attendance},
-    review::Gate,
+    live::{Current, HookState, LiveHook, Namespaces, ReplicaHealth, attendance},
+    review::AdmissionDeps,
     snapshot::coverage,
     telemetry::{Audit, Reading},
 };
 
-/// Age from which a stale replica sends callers to others. An event that keeps every replica from reading, as a new
-/// leader of etcd does, is mostly over by then and has emptied no Service.
-const LEAVE_AFTER: Duration = Duration::from_secs(30);
+/// Age from which a stale replica sends callers to others. An event that keeps every replica from reading, such as a new
+/// leader of etcd, is mostly over by then and has emptied no Service.
+const STALE_UNREADY_AFTER: Duration = Duration::from_secs(30);
 
-/// May callers be sent here?
+/// Whether callers may be sent to this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// Yes.
+    /// They may.
     Ready,
-    /// Not yet: the configuration has never been read.
+    /// The configuration has never been read.
     NeverRead,
-    /// Not yet: what was read is not sound.
+    /// The configuration that was read is invalid.
     Rejected,
-    /// Not yet: it is not known as whom the apiserver knows us, so that our own changes would be refused.
+    /// The name by which the apiserver knows this process is not known yet, so that its own changes would be refused.
     Nameless,
-    /// Not now: every review is refused, and has been for a while. Only for callers who have other replicas to go to.
+    /// Every review has been refused for a while. Only for callers that have other replicas.
     Stale,
-    /// Not now: the serving certificate has expired or is not valid yet, so that no caller gets in.
+    /// The serving certificate has expired or is not valid yet, so that no caller gets in.
     Unreachable,
-    /// Not any longer: the process is about to end.
+    /// The process is about to end.
     Draining,
 }
 
 impl Readiness {
-    /// Readiness at present. A configuration that has gone stale does not make us unready: being sent elsewhere would
-    /// not help the caller, and the refusals say what is wrong.
+    /// True if callers may be sent here.
+    pub fn is_ready(self) -> bool {
+        self == Self::Ready
+    }
+
+    /// Readiness at present. A stale configuration does not make the process unready: another process would not help the
+    /// caller, and the refusals say what is wrong.
     pub fn of(health: &ReplicaHealth) -> Self {
         let current = &health.current;
         if health.is_draining() {
@@ -54,12 +59,12 @@ impl Readiness {
         }
     }
 
-    /// The same where callers can be sent to another replica. One that has been stale for a while is not ready then, unless
-    /// that opened or closed something should the others be no better; one that break-glass opens is.
+    /// Readiness if callers can be sent to another replica. A replica that has been stale for a while is then not ready,
+    /// unless a Service without endpoints would open or close something; one that break-glass opens is ready.
     pub(crate) fn among_replicas(health: &ReplicaHealth) -> Self {
         let (current, now) = (&health.current, Instant::now());
         let is_open = || health.break_glass.open(now).iter().any(|open| open.document.is_about_all());
-        let is_old = || current.age(now).is_none_or(|age| age >= LEAVE_AFTER);
+        let is_old = || current.age(now).is_none_or(|age| age >= STALE_UNREADY_AFTER);
         match Self::of(health) {
             Self::NeverRead | Self::Rejected if is_open() => Self::Ready,
             Self::Ready if is_old() && !is_open() && !is_needed_while_stale(current) => Self::Stale,
@@ -68,24 +73,24 @@ impl Readiness {
     }
 }
 
-/// Must objects that are stored by label be worked on, and is it not known yet as whom?
+/// True if objects that are stored by label must be worked on, and it is not known yet as whom.
 fn is_nameless(current: &Current) -> bool {
     current.labelled().awaits_account(Instant::now())
         && current.load().snapshot.initializers().iter().any(|entry| entry.by_label)
 }
 
-/// Effect of a Service without endpoints, seen from this configuration: is anything refused that a bypass rule lets past
-/// also while it is stale, or does anything pass unseen that is refused here?
+/// True if a Service without endpoints would refuse something that a bypass rule lets past even while the configuration
+/// is stale, or let pass something that is refused here.
 fn is_needed_while_stale(current: &Current) -> bool {
     let snapshot = &current.load().snapshot;
     let lets_past = snapshot.bypasses().iter().any(|bypass| bypass.is_about_all());
     lets_past || coverage::compared(snapshot).any(|one| !one.is_closed())
 }
 
-/// Documents that are held back, a line each.
-const MOST_HELD: usize = 20;
+/// Lines of documents that are held back.
+const MAX_HELD_LINES: usize = 20;
 
-/// Faults that do not make us unready, a line each: the rest of `/readyz?verbose`.
+/// Faults that do not make the process unready, a line each: the rest of `/readyz?verbose`.
 pub(crate) fn degradations(health: &ReplicaHealth) -> Vec<String> {
     let current = &health.current;
     let faults = health.faults((Instant::now(), SystemTime::now()));
@@ -105,11 +110,11 @@ pub(crate) fn degradations(health: &ReplicaHealth) -> Vec<String> {
             lines.push(format!("configuration: the newest is rejected (problems: {count}), {instead}"));
             lines.extend(rejected.problems.first().map(|problem| format!("configuration: {problem}")));
         }
-        for held in rejected.quarantined.iter().take(MOST_HELD) {
+        for held in rejected.quarantined.iter().take(MAX_HELD_LINES) {
             let (document, since) = (&held.document, humantime::format_rfc3339_seconds(held.since));
             lines.push(format!("document {document}: held back since {since}, {}: {}", held.means(), held.problem));
         }
-        if let Some(more) = rejected.quarantined.len().checked_sub(MOST_HELD).filter(|more| *more > 0) {
+        if let Some(more) = rejected.quarantined.len().checked_sub(MAX_HELD_LINES).filter(|more| *more > 0) {
             lines.push(format!("configuration: {more} more documents are held back, see /configz"));
         }
     }
@@ -145,8 +150,8 @@ impl fmt::Display for Readiness {
 }
 
 /// Tells the metrics where to read what the gate knows. Weakly: counters must not keep a configuration in force.
-pub(crate) fn observe(gate: &Gate, health: &Arc<ReplicaHealth>) {
-    fn reading<T: Send + Sync + 'static>(
+pub(crate) fn observe(gate: &AdmissionDeps, health: &Arc<ReplicaHealth>) {
+    fn weak<T: Send + Sync + 'static>(
         of: &Arc<T>,
         read: impl Fn(&T) -> Option<f64> + Send + Sync + 'static,
     ) -> impl Fn() -> Option<f64> + Send + Sync + 'static {
@@ -154,54 +159,56 @@ pub(crate) fn observe(gate: &Gate, health: &Arc<ReplicaHealth>) {
         move || of.upgrade().and_then(|of| read(&of))
     }
     let metrics = &gate.metrics;
-    let age = |health: &ReplicaHealth| health.current.age(Instant::now()).map(|age| age.as_secs_f64());
-    metrics.observe(Reading::ConfigAge, reading(health, age));
-    metrics.observe(Reading::ConfigGeneration, reading(health, |health| Some(health.current.load().number as f64)));
-    metrics.observe(
-        Reading::ConfigRejected,
-        reading(health, |health| Some(f64::from(u8::from(health.status.rejected.get().is_some())))),
-    );
-    let held = |count: fn((usize, usize)) -> usize| {
-        move |health: &ReplicaHealth| {
-            let counts = health.status.rejected.get().map(|rejected| rejected.counts()).unwrap_or_default();
-            Some(count(counts) as f64)
-        }
+    let value = |reading, read: fn(&ReplicaHealth) -> Option<f64>| metrics.observe(reading, weak(health, read));
+    value(Reading::ConfigAge, |health| health.current.age(Instant::now()).map(|age| age.as_secs_f64()));
+    value(Reading::ConfigGeneration, |health| Some(health.current.load().number as f64));
+    value(Reading::ConfigRejected, |health| Some(flag(health.status.rejected.get().is_some())));
+    value(Reading::DocumentsHeldBack, |health| {
+        Some(health.status.rejected.get().map_or(0, |rejected| rejected.counts().0) as f64)
+    });
+    value(Reading::DocumentsLeftOut, |health| {
+        Some(health.status.rejected.get().map_or(0, |rejected| rejected.counts().1) as f64)
+    });
+    value(Reading::ConfigFromLastGood, |health| {
+        health.status.last_good.get().map(|state| flag(state.in_use.is_some()))
+    });
+    value(Reading::LastGoodUnwritten, |health| {
+        health.status.last_good.get().map(|state| flag(state.failure.is_some()))
+    });
+    let hooks = |reading, counts: fn(&LiveHook) -> bool| {
+        let count = move |health: &ReplicaHealth| {
+            Some(health.current.load().hooks.iter().filter(|live| counts(live)).count() as f64)
+        };
+        metrics.observe(reading, weak(health, count));
     };
-    metrics.observe(Reading::DocumentsHeldBack, reading(health, held(|(kept, _)| kept)));
-    metrics.observe(Reading::DocumentsLeftOut, reading(health, held(|(_, left_out)| left_out)));
-    let kept = |which: fn(&LastGoodState) -> bool| {
-        move |health: &ReplicaHealth| health.status.last_good.get().map(|state| f64::from(u8::from(which(&state))))
-    };
-    metrics.observe(Reading::ConfigFromLastGood, reading(health, kept(|state| state.in_use.is_some())));
-    metrics.observe(Reading::LastGoodUnwritten, reading(health, kept(|state| state.failure.is_some())));
-    let hooks = |which: fn(&LiveHook) -> bool| {
-        move |health: &ReplicaHealth| Some(health.current.load().hooks.iter().filter(|live| which(live)).count() as f64)
-    };
-    metrics.observe(Reading::Hooks, reading(health, hooks(|_| true)));
-    metrics.observe(Reading::HooksActive, reading(health, hooks(|live| HookState::of(live) == HookState::Active)));
-    metrics.observe(Reading::HooksUnproven, reading(health, hooks(|live| HookState::of(live) == HookState::Unproven)));
-    metrics.observe(Reading::HooksMoving, reading(health, hooks(|live| HookState::of(live) == HookState::Moving)));
-    metrics.observe(Reading::HooksProbing, reading(health, hooks(|live| HookState::of(live) == HookState::Probing)));
-    let draining = |health: &ReplicaHealth| {
+    hooks(Reading::Hooks, |_| true);
+    hooks(Reading::HooksActive, |live| HookState::of(live) == HookState::Active);
+    hooks(Reading::HooksUnproven, |live| HookState::of(live) == HookState::Unproven);
+    hooks(Reading::HooksMoving, |live| HookState::of(live) == HookState::Moving);
+    hooks(Reading::HooksProbing, |live| HookState::of(live) == HookState::Probing);
+    hooks(Reading::HooksUnasked, |live| !live.rotation.asks());
+    hooks(Reading::HooksOverdue, |live| live.overdue.is_some());
+    value(Reading::HooksDraining, |health| {
         Some(health.status.retired().iter().filter(|one| one.is_hook() && one.drains()).count() as f64)
-    };
-    metrics.observe(Reading::HooksDraining, reading(health, draining));
-    metrics.observe(Reading::HooksUnasked, reading(health, hooks(|live| !live.rotation.asks())));
-    metrics.observe(Reading::HooksOverdue, reading(health, hooks(|live| live.overdue.is_some())));
-    let open = |health: &ReplicaHealth| Some(health.break_glass.open(Instant::now()).len() as f64);
-    metrics.observe(Reading::BreakGlassOpen, reading(health, open));
+    });
+    value(Reading::BreakGlassOpen, |health| Some(health.break_glass.open(Instant::now()).len() as f64));
+    value(Reading::RegistrationUncovered, |health| {
+        Some(health.registration.get()?.uncovered(Instant::now())?.len() as f64)
+    });
     if let Some(namespaces) = &gate.namespaces {
         let age = |known: &Namespaces| known.age(Instant::now()).map(|age| age.as_secs_f64());
-        metrics.observe(Reading::NamespacesAge, reading(namespaces, age));
-        metrics.observe(Reading::Namespaces, reading(namespaces, |known| Some(known.len() as f64)));
+        metrics.observe(Reading::NamespacesAge, weak(namespaces, age));
+        metrics.observe(Reading::Namespaces, weak(namespaces, |known| Some(known.len() as f64)));
     }
-    metrics.observe(
-        Reading::RegistrationUncovered,
-        reading(health, |health| Some(health.registration.get()?.uncovered(Instant::now())?.len() as f64)),
-    );
-    let (of, now) = (Arc::downgrade(&health.current), Instant::now);
-    metrics.observe_attendance(move || of.upgrade().map(|current| attendance(&current, now())).unwrap_or_default());
-    metrics.observe(Reading::AuditLost, reading(&gate.audit, |audit: &Audit| Some(audit.lost() as f64)));
+    let of = Arc::downgrade(&health.current);
+    metrics.observe_attendance(move || {
+        of.upgrade().map(|current| attendance(&current, Instant::now())).unwrap_or_default()
+    });
+    metrics.observe(Reading::AuditLost, weak(&gate.audit, |audit: &Audit| Some(audit.lost() as f64)));
+}
+
+fn flag(is_set: bool) -> f64 {
+    f64::from(u8::from(is_set))
 }
 
 #[cfg(test)]
@@ -263,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_replica_leaves_others_to_answer_after_a_while() {
+    fn readiness_among_replicas_ends_after_a_while_of_staleness() {
         for (seconds, ready) in [(0, Readiness::Ready), (20, Readiness::Ready), (31, Readiness::Stale)] {
             let current = read(seconds, &hook("Fail"));
             assert_eq!(Readiness::among_replicas(&current), ready, "{seconds} s");
@@ -272,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_replica_stays_where_no_endpoint_would_open_or_close_something() {
+    fn readiness_among_replicas_stays_where_no_endpoint_would_open_or_close_something() {
         let bypass = |hooks: &str| {
             format!(r#"{}, "bypass": [{{"name": "b", "reason": "r", "users": ["ann"]{hooks}}}]"#, hook("Fail"))
         };
@@ -291,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn who_initializes_stored_objects_is_ready_once_it_knows_its_own_name() {
+    fn readiness_waits_for_the_account_that_initializes_stored_objects() {
         let entry = |stored: &str| {
             format!(
                 r#""resourceInitializers": [{{"resource": "configmaps"{stored}, "initializers": [
@@ -313,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn break_glass_for_everything_needs_no_configuration() {
+    fn readiness_among_replicas_with_break_glass_needs_no_configuration() {
         let stale = read(31, &hook("Fail"));
         let [never, rejected] = [(); 2].map(|()| ReplicaHealth::new(Arc::new(Current::new(Instant::now()))));
         let (revision, since) = (Revision::Store(1), SystemTime::UNIX_EPOCH);

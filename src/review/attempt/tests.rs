@@ -27,7 +27,7 @@ fn lost() -> CallFailure {
 }
 
 #[test]
-fn what_the_hook_has_not_processed_goes_before_the_policy() {
+fn unprocessed_call_is_resent_before_the_retry_policy_applies() {
     let (once, twice) =
         (RetryState { resends: 1, ..RetryState::default() }, RetryState { resends: 2, ..RetryState::default() });
     let (fail, retry, unsafe_retry) = ((false, true), (true, true), (true, false));
@@ -111,7 +111,7 @@ fn every_step_is_counted() {
     assert_eq!(rested.after(NextStep::Settle), rested);
 }
 
-/// However a hook behaves, it is asked so often about one review and no more.
+/// The number of calls about one review is bounded, however a hook behaves.
 #[test]
 fn the_number_of_asks_is_bounded() {
     let away = reply(503, Some(0));
@@ -135,7 +135,7 @@ fn the_number_of_asks_is_bounded() {
 
 /// A round has a list of each, and twenty hooks are usual: neither list is to need a page of its own.
 #[test]
-fn attempts_and_outcomes_of_twenty_hooks_take_less_than_a_page_each() {
+fn attempts_and_records_of_twenty_hooks_take_less_than_a_page_each() {
     let (attempt, outcome) = (size_of::<Attempt<'_>>(), size_of::<CallRecord<'_>>());
     assert!(20 * attempt < 4096 && 20 * outcome < 4096, "{attempt} {outcome}");
 }

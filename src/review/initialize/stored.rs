@@ -97,8 +97,7 @@ impl InitializingPhase<'_, '_> {
         let review = self.ctx.about(object.as_ref());
         let mut facts = Facts::new(self.ctx, review, None);
         let field = stored_list(self.ctx, review, review.object.clone()).await;
-        // A request that the operator lets past all hooks is not rejected because nobody could look whether there is a
-        // list.
+        // A request that the operator lets past all hooks is not rejected because its list could not be read.
         let listed = [&old, &field].into_iter().any(|field| matches!(field, Ok(Some(_))));
         if self.ctx.bypass.skips_all() && !listed {
             return Ok(());
@@ -117,14 +116,14 @@ impl InitializingPhase<'_, '_> {
             (self.updated(entry, before, after).await?, creator)
         };
         self.creator = creator.as_deref().and_then(metadata_initializers::username).map(Into::into);
-        let mut way = Initialization::new(list.unwrap_or_default());
-        let mut result = way.result().cloned();
-        match self.work_off(entry, &mut way, &mut facts).await {
-            // There is an object already: it fails, and its creator is told.
+        let mut initialization = Initialization::new(list.unwrap_or_default());
+        let mut result = initialization.result().cloned();
+        match self.work_off(entry, &mut initialization, &mut facts).await {
+            // The object exists already: it fails, and its list says why.
             Err(refusal) if !creates && !self.no_room => result = Some(*refusal),
             ended => ended?,
         }
-        let pending = way.pending().map(Into::into).collect();
+        let pending = initialization.pending().map(Into::into).collect();
         let result = result.map(stored_result).map(Box::new);
         let list = Initializers { pending, result }.normalized();
         self.is_unfinished = list.is_some();
@@ -222,7 +221,7 @@ impl InitializingPhase<'_, '_> {
         let broken = |why: &str| Box::new(status::internal(&format!("{what}: {why}")));
         let length = text.len();
         let patch = Patch::parse(text.into()).map_err(|error| broken(&error.to_string()))?;
-        match self.ctx.apply((patch, length), review, before.as_ref()).await? {
+        match self.ctx.apply(patch, length, review, before.as_ref()).await? {
             Ok(Some(changed)) => self.draft.object = Some(Arc::new(changed)),
             Ok(None) => {}
             Err(PatchFailure::NoRoom) => return Err(Box::new(status::no_room_for_object())),
@@ -344,7 +343,7 @@ impl InitializingPhase<'_, '_> {
             _ => None,
         };
         let own = [head.as_deref().unwrap_or_default()];
-        // Most updates are of objects that everybody sees, and need nobody's rights.
+        // Most updates are of visible objects, and need no rights.
         let actor = match old.label.is_some() && !(*leaves && new == old) {
             true => self.requester_as_actor(entry, &own).await?,
             false => STRANGER,
@@ -369,7 +368,7 @@ pub(super) fn is_guarded(ctx: &ReviewContext<'_>) -> bool {
         && ctx.initializers().is_some_and(|entry| entry.by_label)
 }
 
-/// 128 bits that nobody can foresee: the keys of these hashers are the operating system's randomness.
+/// 128 unpredictable bits: the keys of these hashers come from the operating system's randomness.
 fn random() -> [u64; 2] {
     let now = now();
     [RandomState::new().hash_one(now), RandomState::new().hash_one(now)]
@@ -392,7 +391,7 @@ pub struct ObjectRead {
     pub namespace: Box<str>,
     /// Name; may be empty.
     pub name: Box<str>,
-    /// Unfinished objects are asked for.
+    /// The client asks for unfinished objects.
     pub includes: bool,
 }
 
@@ -434,7 +433,7 @@ async fn permitted(deps: &AdmissionDeps, generation: &Generation, read: &ObjectR
         return true;
     }
     let Some(authorizer) = &deps.authorizer else { return false };
-    let check = permission((&read.group, &read.resource), (&read.namespace, &read.name));
+    let check = permission(&read.group, &read.resource, &read.namespace, &read.name);
     let Ok(asked) = authorizer.ask(&read.username, &read.user, check) else { return false };
     matches!(timeout_at(deadline.into(), asked).await, Ok(Ok(Ok(decision))) if decision.allowed)
 }

@@ -114,7 +114,7 @@ impl Turn<'_> {
                 None => Ok(None),
             }
         });
-        // It waits for nobody: whoever has used up the time, it acts while there is an answer to be given.
+        // It waits for nothing: it acts even where others have used up the time, as long as the request has not ended.
         Ok(Acted { changed: changed(self.by(self.end(), adding).await?)?, adds: Vec::new() })
     }
 
@@ -168,7 +168,7 @@ impl Turn<'_> {
     pub(super) async fn acted(&self, answer: Answer) -> Result<Acted, InitializerFailure> {
         let Answer { patch, adds, _room, .. } = answer;
         let Some((patch, length)) = patch else { return Ok(Acted { changed: None, adds }) };
-        let applied = self.ctx.apply((patch, length), self.review(), self.before.as_ref()).await;
+        let applied = self.ctx.apply(patch, length, self.review(), self.before.as_ref()).await;
         Ok(Acted { changed: changed(applied.map_err(|_| self.late())?)?, adds })
     }
 
@@ -206,8 +206,10 @@ fn changed(
 /// those that it must leave time for. One without which the object is not created leaves none.
 pub(super) fn until(
     ctx: &ReviewContext<'_>,
-    (entry, one): (&ResourceInitializers, &Initializer),
-    (way, before): (&Initialization, usize),
+    entry: &ResourceInitializers,
+    one: &Initializer,
+    initialization: &Initialization,
+    before: usize,
     began: Instant,
 ) -> Instant {
     let left = end_of(ctx).saturating_duration_since(began);
@@ -217,7 +219,7 @@ pub(super) fn until(
     let named = |name: &str| entry.initializers.iter().find(|one| *one.name == *name);
     let processes = |one: &&Initializer| one.built_in.is_none() && one.attach.is_some();
     let mut behind: Vec<_> =
-        way.pending().skip(before).filter_map(named).filter(processes).map(|one| one.timeout).collect();
+        initialization.pending().skip(before).filter_map(named).filter(processes).map(|one| one.timeout).collect();
     if ctx.caller.phase == Phase::Review {
         let validating = ctx.generation.hooks.iter().filter(|live| live.hook.hook_type == HookType::Validating);
         // They are asked at once.
@@ -233,7 +235,7 @@ pub(super) fn end_of(ctx: &ReviewContext<'_>) -> Instant {
     deadline.instant().checked_sub(margin).unwrap_or(began).max(began.min(now()))
 }
 
-/// Labels of the request's namespace as a process is told: what is known of them, and that may be nothing.
+/// Labels of the request's namespace for a process; none where they are not known.
 pub(super) async fn labels(facts: &mut Facts<'_, '_>) -> Labels {
     facts.namespace_labels().await.unwrap_or_default()
 }
@@ -260,9 +262,9 @@ pub(super) struct ParallelCalls<'a> {
 }
 
 /// Initializers from the head on that may be asked at once; none where that is not more than one.
-fn group<'e>(entry: &'e ResourceInitializers, way: &Initialization) -> Vec<&'e Initializer> {
+fn group<'e>(entry: &'e ResourceInitializers, initialization: &Initialization) -> Vec<&'e Initializer> {
     let mut group = Vec::new();
-    for name in way.pending() {
+    for name in initialization.pending() {
         let Some(one) = entry.initializers.iter().find(|one| *one.name == *name) else { break };
         let behind = |other: &&Initializer| one.after.contains(&Box::from(&*other.name));
         if !one.parallel || one.attach.is_none() || group.iter().any(behind) {
@@ -279,16 +281,17 @@ impl<'a> ParallelCalls<'a> {
         &mut self,
         ctx: &'a ReviewContext<'a>,
         entry: &'a ResourceInitializers,
-        way: &Initialization,
-        (object, facts): (Option<&Arc<PatchedObject>>, &mut Facts<'_, '_>),
+        initialization: &Initialization,
+        object: Option<&Arc<PatchedObject>>,
+        facts: &mut Facts<'_, '_>,
     ) {
-        let group = group(entry, way);
+        let group = group(entry, initialization);
         let Some(longest) = group.iter().map(|one| one.timeout).max() else { return };
         let began = now();
         let found = timeout_at(end_of(ctx).min(began + longest).into(), labels(facts)).await;
         let together = group.len();
         for one in group {
-            let until = until(ctx, (entry, one), (way, together), began);
+            let until = until(ctx, entry, one, initialization, together, began);
             let (name, turn) =
                 (Arc::clone(&one.name), Turn { ctx, one, before: object.cloned(), began, until, creator: None });
             let Ok(labels) = &found else {
@@ -334,7 +337,7 @@ impl<'a> ParallelCalls<'a> {
         }
         let Some((_, Some(answer))) = self.answers.pop_front() else { return Ok(None) };
         if let Ok(found) = &answer {
-            if self.touched.meet(&found.fields) {
+            if self.touched.overlaps(&found.fields) {
                 return Ok(None);
             }
             self.touched.join(found.fields.clone());
@@ -347,7 +350,7 @@ impl<'a> ParallelCalls<'a> {
         self.of = object.cloned();
     }
 
-    /// Has everyone had its turn who was asked?
+    /// Has every initializer that was asked had its turn?
     pub(super) fn is_empty(&self) -> bool {
         self.answers.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Conversions between the scalar types, sizes, and the type of a value.
+//! Conversions between scalar types, sizes, the type of a value, and parts of durations and timestamps.
 
 use crate::{
     access,
@@ -237,8 +237,6 @@ fn to_timestamp<'a>(args: &[Value<'a>], _: &Meter<'_>) -> Result<Value<'a>, Faul
         }
     }))
 }
-
-// Parts of durations and timestamps.
 
 const OF_TIMESTAMP: &[&str] = &["timestamp|->int", "timestamp|string->int"];
 const OF_BOTH: &[&str] = &["timestamp|->int", "timestamp|string->int", "duration|->int"];

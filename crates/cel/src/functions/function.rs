@@ -67,7 +67,8 @@ pub(crate) enum Cost {
 /// One row of a library.
 pub(crate) struct Row(
     pub(crate) &'static str,
-    /// `string|string->bool` is a member of a string, `string,string->bool` is called by itself.
+    /// `string|string->bool` is a member of a string, `string,string->bool` is called by itself. Capital letters are any
+    /// types, `*` is any type that has an order.
     pub(crate) &'static [&'static str],
     pub(crate) Cost,
     pub(crate) Call,
@@ -94,29 +95,40 @@ impl fmt::Debug for Function {
     }
 }
 
-pub(crate) fn signature(text: &str) -> Signature {
+/// The types that have an order.
+const COMPARABLE: [&str; 8] = ["int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes"];
+
+/// Parses a signature of a row. One with `*` stands for as many as there are comparable types.
+pub(crate) fn signatures_of(text: &str) -> Vec<Signature> {
+    match text.contains('*') {
+        true => COMPARABLE.iter().map(|of| signature(&text.replace('*', of))).collect(),
+        false => vec![signature(text)],
+    }
+}
+
+fn signature(text: &str) -> Signature {
     let (arguments, result) = text.split_once("->").unwrap_or((text, "dyn"));
     let (receiver, rest) = match arguments.split_once('|') {
         Some((receiver, rest)) => (Some(receiver), rest),
         None => (None, arguments),
     };
-    let mut all: Vec<Type> = receiver.into_iter().map(Type::written).collect();
+    let mut all: Vec<Type> = receiver.into_iter().map(Type::parse).collect();
     let (mut depth, mut start) = (0, 0);
     for (at, byte) in rest.bytes().enumerate() {
         match byte {
             b'(' => depth += 1,
             b')' => depth -= 1,
             b',' if depth == 0 => {
-                all.push(Type::written(&rest[start..at]));
+                all.push(Type::parse(&rest[start..at]));
                 start = at + 1;
             }
             _ => {}
         }
     }
     if !rest[start..].is_empty() {
-        all.push(Type::written(&rest[start..]));
+        all.push(Type::parse(&rest[start..]));
     }
-    Signature { member: receiver.is_some(), arguments: all, result: Type::written(result) }
+    Signature { member: receiver.is_some(), arguments: all, result: Type::parse(result) }
 }
 
 impl Function {
@@ -136,13 +148,13 @@ impl Function {
             }
         }
         match self.cost {
-            Cost::AccessCheck => meter.charge(ACCESS_CHECK)?,
+            Cost::AccessCheck => meter.charge(ACCESS_CHECK_COST)?,
             _ => meter.pay(self.price(arguments, ambiguous, meter)?)?,
         }
         let result = (self.call)(arguments, meter)?;
         match self.cost {
             Cost::Result(factor) => meter.pay(scaled(access::size(&result, meter)?, factor))?,
-            Cost::ListResult => meter.pay(access::size(&result, meter)?.saturating_add(LIST_CALL))?,
+            Cost::ListResult => meter.pay(access::size(&result, meter)?.saturating_add(LIST_CALL_COST))?,
             _ => {}
         }
         Ok(result)
@@ -185,18 +197,18 @@ impl Function {
                     Some(Value::Int(depth)) => u64::try_from(*depth).unwrap_or(0),
                     _ => 1,
                 };
-                size(0)?.saturating_mul(depth).saturating_add(LIST_CALL)
+                size(0)?.saturating_mul(depth).saturating_add(LIST_CALL_COST)
             }
             Cost::SelfCompare(at) => {
                 let len = size(at)?;
                 let first = arguments.get(at).map_or(Ok(None), |list| access::list_item(list, 0, meter))?;
                 let factor = if matches!(first, Some(Value::String(_) | Value::Bytes(_))) { 2.1 } else { 2.0 };
-                (len.saturating_mul(len) as f64 * factor) as u64 + LIST_CALL
+                (len.saturating_mul(len) as f64 * factor) as u64 + LIST_CALL_COST
             }
             Cost::Bytes if matches!(arguments.first(), Some(Value::Bytes(_))) => scaled(size(0)?, 0.1),
             Cost::FromString if is_string(0) && !ambiguous => scaled(size(0)?, 0.1),
             Cost::Bytes | Cost::FromString => 1,
-            Cost::AccessCheck => ACCESS_CHECK,
+            Cost::AccessCheck => ACCESS_CHECK_COST,
             Cost::Format => match arguments.first() {
                 Some(Value::Format(format)) => {
                     scaled(size(1)? + 1, 0.1).saturating_mul(scaled(format.regex_size, 0.25))
@@ -205,20 +217,20 @@ impl Function {
             },
             Cost::Selector => {
                 let len = size(1)?;
-                scaled(len, 0.1) + scaled(len, 0.5).saturating_mul(REQUIREMENT) + LIST_CALL - 1
+                scaled(len, 0.1) + scaled(len, 0.5).saturating_mul(REQUIREMENT_COST) + LIST_CALL_COST - 1
             }
         })
     }
 }
 
 /// Cost of a call that makes a list.
-const LIST_CALL: u64 = 11;
+const LIST_CALL_COST: u64 = 11;
 
 /// Cost of an access check: two fit into one expression.
-const ACCESS_CHECK: u64 = 350_000;
+const ACCESS_CHECK_COST: u64 = 350_000;
 
 /// Cost of one requirement of a selector.
-const REQUIREMENT: u64 = 50;
+const REQUIREMENT_COST: u64 = 50;
 
 fn scaled(size: u64, factor: f64) -> u64 {
     (size as f64 * factor).ceil() as u64

@@ -1,4 +1,4 @@
-//! Amounts as Kubernetes writes them; and comparisons by name, which semantic versions have as well.
+//! Kubernetes' own libraries: quantities, addresses and networks, URLs, semantic versions, named formats, authorization.
 
 use std::{
     cmp::Ordering,
@@ -168,7 +168,7 @@ pub(super) const ROWS: &[Row] = &[
         &["kubernetes.authorization.Authorizer|string->kubernetes.authorization.PathCheck"],
         Cost::One,
         |args, _| {
-            let path = said(args, 1)?;
+            let path = check_text(args, 1)?;
             let authorizer = at(args, |stage| matches!(stage, Stage::User))?;
             match path.trim().is_empty() {
                 true => Err(Fault::error("path must not be empty")),
@@ -181,7 +181,7 @@ pub(super) const ROWS: &[Row] = &[
         &["kubernetes.authorization.Authorizer|string->kubernetes.authorization.GroupCheck"],
         Cost::One,
         |args, _| {
-            let group = said(args, 1)?;
+            let group = check_text(args, 1)?;
             Ok(stage(at(args, |stage| matches!(stage, Stage::User))?, Stage::Group(group)))
         },
     ),
@@ -190,7 +190,7 @@ pub(super) const ROWS: &[Row] = &[
         &["kubernetes.authorization.Authorizer|string,string->kubernetes.authorization.Authorizer"],
         Cost::One,
         |args, _| {
-            let (namespace, name) = (said(args, 1)?, said(args, 2)?);
+            let (namespace, name) = (check_text(args, 1)?, check_text(args, 2)?);
             let authorizer = at(args, |stage| matches!(stage, Stage::User))?;
             if !is_dns_subdomain(&name) {
                 return Err(Fault::error("Invalid service account name"));
@@ -207,7 +207,7 @@ pub(super) const ROWS: &[Row] = &[
         &["kubernetes.authorization.GroupCheck|string->kubernetes.authorization.ResourceCheck"],
         Cost::One,
         |args, _| {
-            let resource = said(args, 1)?;
+            let resource = check_text(args, 1)?;
             let Some(Value::Authorizer(authorizer)) = args.first() else { return none() };
             let Stage::Group(group) = &authorizer.stage else { return none() };
             if resource.trim().is_empty() {
@@ -272,8 +272,6 @@ fn sum<'a>(
     };
     Ok(Value::Quantity(Rc::new(sum.ok_or_else(|| Fault::error("the quantity has too many digits"))?)))
 }
-
-// Addresses and networks.
 
 const OF_IP: &[&str] = &["net.IP|->bool"];
 
@@ -342,8 +340,6 @@ fn is_global_unicast(ip: &IpAddr) -> bool {
     !broadcast && !ip.is_unspecified() && !ip.is_loopback() && !ip.is_multicast() && !is_link_local_unicast(ip)
 }
 
-// Texts of a known form: URLs, semantic versions, named formats.
-
 const OF_URL: &[&str] = &["kubernetes.URL|->string"];
 const OF_VERSION: &[&str] = &["kubernetes.Semver|->int"];
 const NAMED: &[&str] = &["->kubernetes.NamedFormat"];
@@ -385,17 +381,15 @@ fn of_version<'a>(args: &[Value<'a>], place: usize) -> Result<Value<'a>, Fault> 
     }
 }
 
-// Access checks, and what is decided on them.
-
 /// The longest text of an access check. No name, path or selector that an apiserver knows is longer.
-const LONGEST: usize = 16 << 10;
+const MAX_CHECK_TEXT_BYTES: usize = 16 << 10;
 
 const OF_RESOURCE: &[&str] = &["kubernetes.authorization.ResourceCheck|string->kubernetes.authorization.ResourceCheck"];
 
 /// A text of a check.
-fn said(args: &[Value<'_>], place: usize) -> Result<Box<str>, Fault> {
+fn check_text(args: &[Value<'_>], place: usize) -> Result<Box<str>, Fault> {
     let text = text(args.get(place))?;
-    match text.len() > LONGEST {
+    match text.len() > MAX_CHECK_TEXT_BYTES {
         true => Err(Fault::error("a part of the access check is longer than 16 KiB")),
         false => Ok(text.into()),
     }
@@ -415,7 +409,7 @@ fn stage<'a>(authorizer: &Authorizer<'a>, stage: Stage) -> Value<'a> {
 }
 
 fn resource<'a>(args: &[Value<'a>], field: fn(&mut ResourceAccess) -> &mut Box<str>) -> Result<Value<'a>, Fault> {
-    let text = said(args, 1)?;
+    let text = check_text(args, 1)?;
     let Some(Value::Authorizer(authorizer)) = args.first() else { return none() };
     let Stage::Resource(access) = &authorizer.stage else { return none() };
     let mut access = access.clone();
@@ -424,7 +418,7 @@ fn resource<'a>(args: &[Value<'a>], field: fn(&mut ResourceAccess) -> &mut Box<s
 }
 
 fn check<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
-    let verb = said(args, 1)?;
+    let verb = check_text(args, 1)?;
     let Some(Value::Authorizer(authorizer)) = args.first() else { return none() };
     let target = match &authorizer.stage {
         Stage::Path(path) => AccessTarget::Path(path.clone()),

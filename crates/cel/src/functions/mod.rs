@@ -18,14 +18,14 @@ use std::sync::LazyLock;
 use rustc_hash::FxHashMap;
 
 pub(super) use function::Function;
-use function::{Row, signature};
+use function::{Row, signatures_of};
 
 static FUNCTIONS: LazyLock<FxHashMap<&'static str, Function>> = LazyLock::new(|| {
     let libraries =
         [operators::ROWS, convert::ROWS, strings::ROWS, lists::ROWS, regex::ROWS, kubernetes::ROWS, format::ROWS];
     let mut functions = FxHashMap::default();
     for Row(name, signatures, cost, call) in libraries.into_iter().flatten() {
-        let signatures = signatures.iter().map(|text| signature(text)).collect();
+        let signatures = signatures.iter().flat_map(|text| signatures_of(text)).collect();
         functions.insert(*name, Function { name, signatures, cost: *cost, call: *call });
     }
     functions

@@ -1,4 +1,5 @@
-//! Operators, but for the logical ones, which need not evaluate all they are given.
+//! Operators and functions of optional values. `&&`, `||`, `?:`, `or` and `orValue`, which need not evaluate all their
+//! operands, are evaluated in `evaluate`.
 
 use std::{cmp::Ordering, rc::Rc};
 
@@ -252,9 +253,6 @@ fn is_in<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> 
     }
     Ok(Value::Bool(false))
 }
-
-// Optional values. The evaluation itself sees to operands that need not be evaluated where a value is there (`or`,
-// `orValue`).
 
 fn is_zero(value: &Value<'_>, meter: &Meter<'_>) -> bool {
     match value {

@@ -1,4 +1,7 @@
-//! Regular expressions.
+//! Regular expressions in Go's syntax, run by a library that takes time linear in the text, as Go's does.
+//!
+//! The two syntaxes differ little, and what differs is rewritten or rejected: `\d`, `\w`, `\s` and `\b` are ASCII in Go;
+//! in a class, Go gives `[`, `&&`, `--` and `~~` no special meaning.
 
 use std::{ops::Range, rc::Rc, sync::LazyLock};
 
@@ -60,23 +63,18 @@ fn compiled_now(pattern: &str, meter: &Meter<'_>) -> Result<Pattern, Fault> {
     compiled(pattern).map_err(|_| Fault::error("error parsing regexp"))
 }
 
-// Pattern: a regular expression in Go's syntax, run by a library that takes time linear in the text, as Go's does.
-//
-// The two syntaxes differ in little, and what differs is written anew or refused; nothing is left to mean something
-// else: `\d`, `\w`, `\s` and `\b` are of ASCII in Go; in a class `[`, `&&`, `--` and `~~` are nothing special there.
-
 /// The longest pattern; its size when compiled is bounded too.
-const LONGEST: usize = 10_000;
-const LARGEST: usize = 1 << 20;
+const MAX_PATTERN_BYTES: usize = 10_000;
+const MAX_COMPILED_BYTES: usize = 1 << 20;
 
-/// Most positions of a pattern; fewer fit into [`LARGEST`].
-const MOST_POSITIONS: u64 = 50_000;
+/// Most positions of a pattern; fewer fit into [`MAX_COMPILED_BYTES`].
+const MAX_POSITIONS: u64 = 50_000;
 
 /// Most positions looked at for all bytes of a text, where nothing helps: about a second's work.
-const MOST_VISITS: u64 = 1 << 28;
+const MAX_VISITS: u64 = 1 << 28;
 
 /// Positions looked at within a step; most texts take less.
-const VISITS_A_STEP: u64 = 32;
+const VISITS_PER_STEP: u64 = 32;
 
 /// A pattern in Go's syntax, compiled.
 #[derive(Debug)]
@@ -90,10 +88,10 @@ impl Pattern {
     /// Counts what it takes to go through so many bytes.
     fn pay(&self, bytes: usize, meter: &Meter<'_>) -> Result<(), Fault> {
         let visits = self.positions.saturating_mul(bytes as u64);
-        if visits > MOST_VISITS {
+        if visits > MAX_VISITS {
             return Err(Fault::error("the pattern has too many repetitions for a text of this length"));
         }
-        meter.step(visits / VISITS_A_STEP)
+        meter.step(visits / VISITS_PER_STEP)
     }
 
     pub(crate) fn is_match(&self, text: &str, meter: &Meter<'_>) -> Result<bool, Fault> {
@@ -125,15 +123,19 @@ impl Pattern {
 /// A pattern in Go's syntax, compiled.
 pub(crate) fn compiled(pattern: &str) -> Result<Pattern, String> {
     let error = |why: &str| format!("error parsing regexp: {why}: `{}`", cut(pattern));
-    if pattern.len() > LONGEST {
+    if pattern.len() > MAX_PATTERN_BYTES {
         return Err("error parsing regexp: it is longer than 10,000 bytes".to_owned());
     }
     let ours = translated(pattern).map_err(error)?;
     let positions = positions(&ours);
-    if positions > MOST_POSITIONS {
+    if positions > MAX_POSITIONS {
         return Err(error("it is too large"));
     }
-    let built = RegexBuilder::new(&ours).size_limit(LARGEST).dfa_size_limit(LARGEST).nest_limit(100).build();
+    let built = RegexBuilder::new(&ours)
+        .size_limit(MAX_COMPILED_BYTES)
+        .dfa_size_limit(MAX_COMPILED_BYTES)
+        .nest_limit(100)
+        .build();
     built.map(|regex| Pattern { regex, positions }).map_err(|why| match why {
         regex::Error::CompiledTooBig(_) => error("it is too large"),
         _ => error("invalid syntax"),
@@ -145,12 +147,12 @@ pub(crate) fn compiled(pattern: &str) -> Result<Pattern, String> {
 pub(super) fn steps(pattern: &str) -> u64 {
     let has_large_classes = !pattern.is_ascii() || ["\\p", "\\P", "(?", "[^"].iter().any(|sign| pattern.contains(sign));
     let of_a_position = if has_large_classes { 150 } else { 4 };
-    50 + 20 * pattern.len() as u64 + positions(pattern).min(MOST_POSITIONS) * of_a_position
+    50 + 20 * pattern.len() as u64 + positions(pattern).min(MAX_POSITIONS) * of_a_position
 }
 
 /// Approximate number of characters and classes, with repetitions written out. Classes beyond ASCII take several bytes.
 fn positions(pattern: &str) -> u64 {
-    const WIDE: u64 = 8;
+    const WIDE_CLASS_POSITIONS: u64 = 8;
     // Sums before each open group, sum in the innermost one, and size of the item after that sum.
     let (mut outside, mut sum, mut last) = (Vec::new(), 0_u64, 0_u64);
     let mut rest = pattern;
@@ -169,7 +171,7 @@ fn positions(pattern: &str) -> u64 {
             }
             '{' if is_repetition(rest) => {
                 last = last.saturating_mul(repeats(rest).max(1).into());
-                rest = behind_brace(rest);
+                rest = after_brace(rest);
                 continue;
             }
             '\\' => {
@@ -177,11 +179,11 @@ fn positions(pattern: &str) -> u64 {
                 rest = &rest[escaped.map_or(0, char::len_utf8)..];
                 let is_wide = matches!(escaped, Some('p' | 'P'));
                 if (is_wide || escaped == Some('x')) && rest.starts_with('{') {
-                    rest = behind_brace(rest);
+                    rest = after_brace(rest);
                 } else if is_wide {
                     rest = &rest[rest.chars().next().map_or(0, char::len_utf8)..];
                 }
-                if is_wide { WIDE } else { 1 }
+                if is_wide { WIDE_CLASS_POSITIONS } else { 1 }
             }
             '[' => {
                 let mut end = rest.len();
@@ -197,10 +199,10 @@ fn positions(pattern: &str) -> u64 {
                 rest = &rest[(end + 1).min(rest.len())..];
                 let is_wide =
                     !class.is_ascii() || class.starts_with('^') || class.contains("\\p") || class.contains("\\P");
-                if is_wide { WIDE } else { 1 }
+                if is_wide { WIDE_CLASS_POSITIONS } else { 1 }
             }
             '?' | '*' | '+' | '|' => continue,
-            '.' => WIDE,
+            '.' => WIDE_CLASS_POSITIONS,
             char if char.is_ascii() => 1,
             _ => 4,
         };
@@ -211,7 +213,7 @@ fn positions(pattern: &str) -> u64 {
 }
 
 /// Text behind the next closing brace; empty without one.
-fn behind_brace(text: &str) -> &str {
+fn after_brace(text: &str) -> &str {
     text.find('}').map_or("", |end| &text[end + 1..])
 }
 

@@ -3,7 +3,7 @@
 use crate::functions::regex::*;
 
 #[test]
-fn what_go_means_by_a_pattern_is_kept() {
+fn patterns_mean_what_they_do_in_go() {
     let cases = [
         (r"^\d+$", "12", true),
         (r"^\d+$", "١٢", false),
@@ -37,14 +37,14 @@ fn what_go_means_by_a_pattern_is_kept() {
 }
 
 #[test]
-fn large_patterns_are_refused() {
-    assert!(compiled(&"a".repeat(LONGEST + 1)).is_err());
+fn large_patterns_are_rejected() {
+    assert!(compiled(&"a".repeat(MAX_PATTERN_BYTES + 1)).is_err());
     assert!(compiled(&format!("{}a{}", "(".repeat(3000), "){9}".repeat(3000))).is_err());
     assert!(compiled("((a{100}){100}){100}").is_err());
 }
 
 #[test]
-fn repetitions_are_counted_as_if_written_out() {
+fn repetitions_count_as_if_written_out() {
     for (pattern, wanted) in [
         ("", 0),
         ("abc", 3),
@@ -61,7 +61,7 @@ fn repetitions_are_counted_as_if_written_out() {
 }
 
 #[test]
-fn what_go_prints_is_distinguished_from_what_it_escapes() {
+fn unprintable_characters_are_those_that_go_escapes() {
     let odd = |text| unprintable(text).collect::<Vec<_>>();
     assert!(odd("a b\u{e9}\u{1f9ff}").is_empty());
     assert_eq!(odd("a\n\u{a0}b\"c\\"), [1..4, 5..6, 7..8]);
