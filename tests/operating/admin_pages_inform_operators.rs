@@ -136,7 +136,7 @@ async fn readyz_verbose_lists_faults_that_do_not_make_unready() {
 
 #[tokio::test]
 async fn admin_refuses_other_paths_and_methods_in_words() {
-    let address = admin(&Arc::new(Current::new(Instant::now())), &Arc::default()).await;
+    let address = admin(&Arc::new(ReplicaHealth::new(Arc::new(Current::new(Instant::now())))), &Arc::default()).await;
     let (status, _, body) = ask(address, "GET", "/secret").await;
     assert_eq!((status, body.as_str()), (404, "there are /livez, /readyz, /metrics and /configz\n"));
     let (status, head, body) = ask(address, "POST", "/configz").await;
@@ -148,7 +148,7 @@ async fn admin_refuses_other_paths_and_methods_in_words() {
 async fn metrics_are_openmetrics() {
     let metrics = Arc::new(Metrics::default());
     metrics.refused(Refused::TooLarge);
-    let address = admin(&Arc::new(Current::new(Instant::now())), &metrics).await;
+    let address = admin(&Arc::new(ReplicaHealth::new(Arc::new(Current::new(Instant::now())))), &metrics).await;
     let (status, head, body) = ask(address, "GET", "/metrics").await;
     assert_eq!(status, 200);
     assert!(head.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8"), "{head}");

@@ -65,6 +65,10 @@ impl Road {
         let current = Arc::new(Current::by(|| SLEPT.get(), began.into_std()));
         gate.current = Arc::clone(&current);
         let workers = vec![tokio::runtime::Handle::current()];
+        let options = RotatorOptions {
+            status: Arc::clone(&gate.status),
+            ..RotatorOptions::new(workers, Duration::from_secs(31))
+        };
         let rotator = Rotator::new(current, Arc::clone(&gate.metrics), options);
         let road = Self { gate: Arc::new(gate), script: RefCell::new(AT_ONCE), began };
         let (readings, read) = mpsc::channel(1);

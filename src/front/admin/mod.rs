@@ -18,8 +18,8 @@ use self::{
 };
 use crate::{
     live::{
-        BreakGlasses, ConfigurationStatus, FailedRead, LastGoodState, LiveHook, Namespaces, Overdue,
-        PendingConfirmation, Rejection, ReplicaHealth, RetiredEntry, Rotation, break_glass::BreakGlassState,
+        BreakGlasses, FailedRead, LastGoodState, LiveHook, Namespaces, Overdue, PendingConfirmation, Rejection,
+        ReplicaHealth, RetiredEntry, Rotation, break_glass::BreakGlassState,
     },
     replicas::{PublishStatus, Replica},
     snapshot::{Problem, describe_protocol, hazards::Finding},
