@@ -66,7 +66,7 @@ const DOORS: [(&str, &[&str]); 13] = [
             "runtime/resources.rs",
             "runtime/threads.rs",
             "replicas/replica.rs",
-            "telemetry/audit_file.rs",
+            "telemetry/audit.rs",
             "source/guarded.rs",
         ],
     ),

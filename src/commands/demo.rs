@@ -395,8 +395,7 @@ impl Story<'_, '_> {
         let good = self.hooks.document(&SECOND);
         let spoilt = good.replacen("failurePolicy", "failurPolicy", 1).replacen("timeout: 5s", "timeout: 5", 1);
         self.hooks.write(&spoilt.replacen(OWNER_LABEL.name, "Owner_Label", 1))?;
-        let current = &self.stage.sidecar.current;
-        let rejection = until("the rejection", || Ok(current.status().rejected.get())).await?;
+        let rejection = until("the rejection", || Ok(self.stage.sidecar.health.status.rejected.get())).await?;
         for problem in &rejection.problems {
             field("problem", problem.to_string());
         }
@@ -409,7 +408,10 @@ impl Story<'_, '_> {
         ensure(is_old, || "the last good one is not in force".to_owned())?;
 
         self.hooks.write(&good)?;
-        until("the end of the rejection", || Ok(current.status().rejected.get().is_none().then_some(()))).await?;
+        until("the end of the rejection", || {
+            Ok(self.stage.sidecar.health.status.rejected.get().is_none().then_some(()))
+        })
+        .await?;
         line("");
         field("mended", "the good one is back; nothing had to be swapped");
         ensure(self.generation() == in_force, || "the same configuration was swapped in again".to_owned())

@@ -391,10 +391,17 @@ fn bypass_rule(bypass: &BypassInForce) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Instant, SystemTime};
+    use std::{
+        sync::Arc,
+        time::{Instant, SystemTime},
+    };
 
     use super::*;
-    use crate::{live::Current, replicas::Replica, schema::status::ReplicaFault};
+    use crate::{
+        live::{Current, ReplicaHealth},
+        replicas::Replica,
+        schema::status::ReplicaFault,
+    };
 
     fn hook(name: &str, state: HookStanding) -> HookReport {
         HookReport {
@@ -415,8 +422,8 @@ mod tests {
 
     fn report(replica: &str, hooks: Vec<HookReport>) -> ReplicaReport {
         let now = Instant::now();
-        let current = Current::new(now);
-        let fresh = ReplicaReport::of(&current, &Replica::new(replica), (now, SystemTime::UNIX_EPOCH), 1);
+        let health = ReplicaHealth::new(Arc::new(Current::new(now)));
+        let fresh = ReplicaReport::of(&health, &Replica::new(replica), (now, SystemTime::UNIX_EPOCH), 1);
         let (revision, observed, age_seconds) = ("17".to_owned(), Some(21), Some(0.44));
         ReplicaReport { generation: 3, revision, observed, age_seconds, stale: false, hooks, ..fresh }
     }
@@ -428,7 +435,12 @@ mod tests {
     #[test]
     fn status_prints_a_line_for_each_replica_and_its_attention_lines() {
         let now = Instant::now();
-        let fresh = ReplicaReport::of(&Current::new(now), &Replica::new("b"), (now, SystemTime::UNIX_EPOCH), 1);
+        let fresh = ReplicaReport::of(
+            &ReplicaHealth::new(Arc::new(Current::new(now))),
+            &Replica::new("b"),
+            (now, SystemTime::UNIX_EPOCH),
+            1,
+        );
         let hooks = vec![
             HookReport {
                 overdue: Some("it is not asked".to_owned()),

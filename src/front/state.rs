@@ -20,6 +20,7 @@ use super::{
     refusal::Refusal,
 };
 use crate::{
+    live::ReplicaHealth,
     memory::{MemoryBudget, Purpose},
     review::AdmissionDeps,
     telemetry::Reading,
@@ -30,6 +31,8 @@ use crate::{
 pub struct Front {
     /// The gate reviews are brought to.
     pub gate: Arc<AdmissionDeps>,
+    /// What this replica reports about itself.
+    pub health: Arc<ReplicaHealth>,
     /// Limits on callers.
     pub limits: FrontLimits,
     /// Reviews and verdicts in flight.
@@ -64,6 +67,7 @@ impl Front {
     /// Builds the front and registers what it knows with the gate's metrics.
     pub fn new(
         gate: Arc<AdmissionDeps>,
+        health: Arc<ReplicaHealth>,
         limits: FrontLimits,
         budget: Arc<MemoryBudget>,
     ) -> Result<Arc<Self>, BuildError> {
@@ -76,8 +80,8 @@ impl Front {
         let unfinished = move || Some((objects.unfinished() + labelled.unfinished()) as f64);
         gate.metrics.observe(Reading::StoredUnfinished, unfinished);
         gate.metrics.observe(Reading::StoredHolds, move || Some(holds.held() as f64));
-        readiness::observe(&gate);
-        let aux_services = GrpcAuxServices::new(Arc::clone(&gate.current))?;
+        readiness::observe(&gate, &health);
+        let aux_services = GrpcAuxServices::new(Arc::clone(&health))?;
         let places = |places| Quota::new(places, Arc::clone(inflight.budget()));
         Ok(Arc::new(Self {
             aux_places: places(Places::Aux),
@@ -85,6 +89,7 @@ impl Front {
             initialization_places: places(Places::Initialization),
             clients: Clients::new(limits.connections, Instant::now()),
             gate,
+            health,
             limits,
             inflight,
             aux_services,

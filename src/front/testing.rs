@@ -20,7 +20,7 @@ use super::{
     state::{ConnectionContext, Front},
 };
 use crate::{
-    live::Current,
+    live::{Current, ReplicaHealth},
     memory::MemoryBudget,
     review::{AdmissionDeps, Reasons, Speculation},
     telemetry::Audit,
@@ -34,6 +34,8 @@ pub(super) const MESSAGE: &[u8] =
 pub(super) fn front(budget: usize) -> Arc<Front> {
     let gate = AdmissionDeps {
         current: Arc::new(Current::new(Instant::now())),
+        status: Arc::default(),
+        break_glass: Arc::default(),
         metrics: Arc::default(),
         audit: Arc::new(Audit::off()),
         reasons: Reasons::First,
@@ -45,7 +47,8 @@ pub(super) fn front(budget: usize) -> Arc<Front> {
         authorizer: None,
     };
     gate.current.stamp(Instant::now() + Duration::from_secs(3600));
-    Front::new(Arc::new(gate), FrontLimits::default(), MemoryBudget::new(budget)).expect("front")
+    let health = Arc::new(ReplicaHealth::new(Arc::clone(&gate.current)));
+    Front::new(Arc::new(gate), health, FrontLimits::default(), MemoryBudget::new(budget)).expect("front")
 }
 
 /// Serves that connection of somebody on this machine, for as long as the sender lives.

@@ -1,32 +1,20 @@
 //! Current: the generation in force, and how fresh it is.
 
-use std::{
-    collections::HashSet,
-    ops::Deref,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::{Instant, SystemTime},
-};
+use std::{collections::HashSet, ops::Deref, sync::Arc, time::Instant};
 
 use arc_swap::ArcSwap;
 
 use super::{
-    break_glass::BreakGlasses,
-    configuration_status::{ConfigurationStatus, Latest},
     freshness::Freshness,
     generation::Generation,
     generation_guard::{GenerationGuard, Newest},
     labelled::Labelled,
-    registration::RegistrationState,
     segment_moves::SegmentMoves,
 };
 use crate::{
     clock::{self, Slept, slept},
     initialize::{Hub, StoredObjects, desk::DeskLimits},
     model::registration::Segment,
-    tls::ServerTls,
 };
 
 /// The generation in force, swapped as one, read without a lock.
@@ -36,16 +24,9 @@ pub struct Current {
     newest: Newest,
     segment_moves: SegmentMoves,
     freshness: Freshness,
-    status: Arc<ConfigurationStatus>,
-    draining: AtomicBool,
-    break_glass: Arc<BreakGlasses>,
     hub: Arc<Hub>,
     stored: Arc<StoredObjects>,
     labelled: Arc<Labelled>,
-    /// TLS of callers, and whether all of them need it.
-    serving_tls: OnceLock<(Arc<ServerTls>, bool)>,
-    /// The last comparison of the registration with what is in force; `None` where it is not followed.
-    pub registration: Latest<RegistrationState>,
 }
 
 impl Deref for Current {
@@ -69,14 +50,9 @@ impl Current {
             newest: Newest::new(),
             segment_moves: SegmentMoves::since(now),
             freshness: Freshness::new(now, slept),
-            status: Arc::default(),
-            draining: AtomicBool::new(false),
-            break_glass: Arc::default(),
             hub: Hub::new(DeskLimits::default(), now),
             stored: Arc::default(),
             labelled: Arc::default(),
-            serving_tls: OnceLock::new(),
-            registration: Latest::default(),
         }
     }
 
@@ -130,41 +106,6 @@ impl Current {
     /// lets past unasked.
     pub fn decides(&self, now: Instant) -> bool {
         self.age(now).is_some() && self.load().number > 0
-    }
-
-    /// Callers come by this TLS: all of them, or those that do not come by a unix socket. To be called once.
-    pub fn serve_with(&self, tls: Arc<ServerTls>, all: bool) {
-        let _ = self.serving_tls.set((tls, all));
-    }
-
-    /// TLS of callers; `None` where they come without.
-    pub fn serving_tls(&self) -> Option<&Arc<ServerTls>> {
-        self.serving_tls.get().map(|(tls, _)| tls)
-    }
-
-    /// True where no caller gets in, as the certificate in force is not valid.
-    pub fn is_unreachable(&self, clock: SystemTime) -> bool {
-        self.serving_tls.get().is_some_and(|(tls, all)| *all && tls.certificate_fault(clock).is_some())
-    }
-
-    /// What was read and is not in force.
-    pub fn status(&self) -> &Arc<ConfigurationStatus> {
-        &self.status
-    }
-
-    /// The process is about to end: not ready any longer, requests are still answered.
-    pub fn drain(&self) {
-        self.draining.store(true, Ordering::Release);
-    }
-
-    /// True from [`Current::drain`] on.
-    pub fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::Acquire)
-    }
-
-    /// Open break-glass, whatever is in force.
-    pub fn break_glass(&self) -> &Arc<BreakGlasses> {
-        &self.break_glass
     }
 
     /// The instances of initializers that are attached, and the holds that wait for them.

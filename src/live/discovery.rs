@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_read_too_long_ago_is_not_known() {
+    fn discovery_read_too_long_ago_is_not_known() {
         fn awake() -> Duration {
             Duration::ZERO
         }

@@ -17,7 +17,7 @@ use std::{
     },
 };
 
-use super::Generation;
+use super::generation::Generation;
 
 /// The generation that one request goes through. The outer count belongs to the thread that entered, the inner one is
 /// everybody's and rests.
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_entered_is_what_is_in_force() {
+    fn generation_guard_holds_the_generation_in_force() {
         let (one, other) = (Current::new(Instant::now()), Current::new(Instant::now()));
         for number in 1..4 {
             published(&one, number);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_enters_what_was_replaced_before() {
+    fn generation_guard_never_holds_a_replaced_generation() {
         let current = Current::new(Instant::now());
         let (newest, over) = (AtomicU64::new(0), AtomicBool::new(false));
         published(&current, 0);

@@ -8,7 +8,7 @@ use std::{
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::{Publisher, Replica};
-use crate::live::{Current, Rejection, RetiredEntry};
+use crate::live::{Rejection, ReplicaHealth, RetiredEntry};
 
 /// Interval between two looks for a change.
 const LOOK: Duration = Duration::from_millis(200);
@@ -20,18 +20,18 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// Reports of this replica, to wherever its publisher puts them.
 #[derive(Debug)]
 pub struct Publishing {
-    current: Arc<Current>,
+    health: Arc<ReplicaHealth>,
     replica: Arc<Replica>,
     publisher: Publisher,
 }
 
 impl Publishing {
     /// Publishes nothing yet.
-    pub fn new(current: Arc<Current>, replica: Arc<Replica>, publisher: Publisher) -> Self {
+    pub fn new(health: Arc<ReplicaHealth>, replica: Arc<Replica>, publisher: Publisher) -> Self {
         if let Some(place) = publisher.place() {
             replica.set_place(&place);
         }
-        Self { current, replica, publisher }
+        Self { health, replica, publisher }
     }
 
     /// For as long as this is polled.
@@ -48,14 +48,14 @@ impl Publishing {
             if failed.is_some_and(|at| at.elapsed() < self.publisher.again()) {
                 continue;
             }
-            let mark = Mark::of(&self.current);
+            let mark = Mark::of(&self.health);
             let known =
                 published.as_ref().is_some_and(|(last, at)| *last == mark && at.elapsed() < self.publisher.heartbeat());
             let outcome = match (known, alive.elapsed() < ALIVE) {
                 (true, true) => continue,
                 (true, false) => self.publisher.keep_alive().await,
                 (false, _) => {
-                    let report = self.replica.report(&self.current, self.publisher.most_hooks());
+                    let report = self.replica.report(&self.health, self.publisher.most_hooks());
                     self.publisher.publish(&report).await
                 }
             };
@@ -108,16 +108,16 @@ struct Mark {
 }
 
 impl Mark {
-    fn of(current: &Current) -> Self {
+    fn of(health: &ReplicaHealth) -> Self {
         let now = Instant::now().into_std();
         Self {
-            generation: current.load().number,
-            rejected: current.status().rejected.get(),
-            cannot_read: current.status().failed_read.get().map(|failed| failed.error.clone()),
-            retired: current.status().retired(),
-            stale: !current.is_fresh(now),
-            stopping: current.is_draining(),
-            open: current.break_glass().open(now).iter().map(|open| Arc::clone(&open.document.name)).collect(),
+            generation: health.current.load().number,
+            rejected: health.status.rejected.get(),
+            cannot_read: health.status.failed_read.get().map(|failed| failed.error.clone()),
+            retired: health.status.retired(),
+            stale: !health.current.is_fresh(now),
+            stopping: health.is_draining(),
+            open: health.break_glass.open(now).iter().map(|open| Arc::clone(&open.document.name)).collect(),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::ReplicaReport;
-use crate::live::Current;
+use crate::live::ReplicaHealth;
 
 /// Most causes that are logged until publishing succeeds again.
 const MOST_CAUSES: usize = 16;
@@ -56,8 +56,8 @@ impl Replica {
     }
 
     /// Report of the present state, of at most so many hooks.
-    pub fn report(&self, current: &Current, most_hooks: usize) -> ReplicaReport {
-        ReplicaReport::of(current, self, (Instant::now(), SystemTime::now()), most_hooks)
+    pub fn report(&self, health: &ReplicaHealth, most_hooks: usize) -> ReplicaReport {
+        ReplicaReport::of(health, self, (Instant::now(), SystemTime::now()), most_hooks)
     }
 
     /// Progress of publishing.

@@ -15,7 +15,7 @@ use super::{
     text::{short, time},
 };
 use crate::{
-    live::{Current, Generation, LiveHook, Rejection, RetiredEntry, Rotation, attendance, replica_faults},
+    live::{Generation, LiveHook, Rejection, ReplicaHealth, RetiredEntry, Rotation, attendance},
     model::{FailurePolicy, Revision},
     schema::status::{BypassInForce, CallFailures, CallsInVain, OpenGlass, ReplicaFault},
     telemetry::{RecentCallFailures, RecentInVain},
@@ -204,13 +204,19 @@ pub struct HookReport {
 
 impl ReplicaReport {
     /// Report at this time, of at most so many hooks.
-    pub fn of(current: &Current, replica: &Replica, (now, clock): (Instant, SystemTime), most_hooks: usize) -> Self {
+    pub fn of(
+        health: &ReplicaHealth,
+        replica: &Replica,
+        (now, clock): (Instant, SystemTime),
+        most_hooks: usize,
+    ) -> Self {
+        let current = &health.current;
         // In this order: a state loaded later is as new as those reported before it, and a hook that has left the
         // generation is among the retired already.
-        let (observed, age, stale) = (current.status().observed(), current.age(now), !current.is_fresh(now));
-        let rejection = current.status().rejected.get();
+        let (observed, age, stale) = (health.status.observed(), current.age(now), !current.is_fresh(now));
+        let rejection = health.status.rejected.get();
         let generation = current.load();
-        let retired = current.status().retired();
+        let retired = health.status.retired();
         let live = (0..).zip(&generation.hooks).map(|(index, live)| in_force(&generation, index, live, now));
         let mut hooks: Vec<_> = live.chain(retired.iter().filter_map(gone)).collect();
         let hooks_left_out = hooks.len().saturating_sub(most_hooks);
@@ -233,18 +239,18 @@ impl ReplicaReport {
             observed,
             age_seconds: age.map(|age| age.as_secs_f64()),
             stale,
-            stopping: current.is_draining(),
-            faults: faults(current, (now, clock)),
-            break_glass: exceptions::open(current.break_glass(), (now, clock)),
+            stopping: health.is_draining(),
+            faults: faults(health, (now, clock)),
+            break_glass: exceptions::open(&health.break_glass, (now, clock)),
             bypasses,
             bypasses_left_out,
             rejected: rejection.as_deref().map(|rejection| rejected(rejection, most_hooks)),
-            from_last_good: current.status().last_good.get().and_then(|state| {
+            from_last_good: health.status.last_good.get().and_then(|state| {
                 let in_use = state.in_use.as_ref()?;
                 Some(short(&format!("of {}, as {}", time(in_use.written), in_use.why)))
             }),
-            read_failure: current
-                .status()
+            read_failure: health
+                .status
                 .failed_read
                 .get()
                 .map(|failed| ReadFailed { what: short(&failed.error), since: time(failed.since) }),
@@ -267,8 +273,8 @@ impl ReplicaReport {
 }
 
 /// The first faults, each shortened; the last one says how many more there are.
-fn faults(current: &Current, at: (Instant, SystemTime)) -> Vec<ReplicaFault> {
-    let all = replica_faults(current, at);
+fn faults(health: &ReplicaHealth, at: (Instant, SystemTime)) -> Vec<ReplicaFault> {
+    let all = health.faults(at);
     let more = all.len().saturating_sub(MOST_FAULTS);
     let mut faults: Vec<_> = all.into_iter().take(MOST_FAULTS).collect();
     faults.iter_mut().for_each(|fault| fault.what = short(&fault.what));

@@ -17,7 +17,10 @@ use super::{
 };
 use crate::{
     clock::now,
-    live::{Authorizer, Current, Discovery, Generation, Namespaces, discovery::DiscoveryView},
+    live::{
+        Authorizer, BreakGlasses, ConfigurationStatus, Current, Discovery, Generation, Namespaces,
+        discovery::DiscoveryView,
+    },
     memory::MemoryBudget,
     model::{Deadline, Dispatch, Hops, Labels, Phase, ResourceInitializers, Review, registration::Segment},
     offload::{self, LARGE},
@@ -62,6 +65,10 @@ impl Default for Speculation {
 pub struct AdmissionDeps {
     /// Generation in force.
     pub current: Arc<Current>,
+    /// What was read and is not in force, for messages.
+    pub status: Arc<ConfigurationStatus>,
+    /// Open break-glass.
+    pub break_glass: Arc<BreakGlasses>,
     /// Counters.
     pub metrics: Arc<Metrics>,
     /// The audit log.

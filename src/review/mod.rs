@@ -55,7 +55,7 @@ pub async fn decide(deps: &AdmissionDeps, review: &Review, caller: &Caller) -> V
     // Asked before the generation is taken, which is then at least as new as what was asked about.
     let age = deps.current.age(began);
     let generation = &*deps.current.enter();
-    let bypass = BypassDecision::of(generation, deps.current.break_glass().open(began), review);
+    let bypass = BypassDecision::of(generation, deps.break_glass.open(began), review);
     let access = Access::new(deps.authorizer.as_deref());
     let ctx = ReviewContext { deps, review, caller, began, age, generation, bypass, access };
     let deciding = async {
@@ -90,7 +90,7 @@ fn check_freshness(ctx: &ReviewContext<'_>, draft: &mut Draft<'_>) -> Flow {
     }
     let trusted = deps.current.trusted_for();
     if age.is_none_or(|age| age >= trusted) {
-        let rejected = age.is_none().then(|| deps.current.status().rejected.get()).flatten();
+        let rejected = age.is_none().then(|| deps.status.rejected.get()).flatten();
         draft.outcome = Some(RequestOutcome::Stale);
         return draft.refuse(Box::new(status::stale(*age, trusted, rejected.as_deref())));
     }

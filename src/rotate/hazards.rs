@@ -163,7 +163,7 @@ mod tests {
     use crate::snapshot::{SourceFile, load};
 
     #[test]
-    fn what_was_logged_is_not_logged_at_the_next_change() {
+    fn hazards_are_logged_once() {
         let finding = |severity: Severity, what: &str| Finding {
             rule: "guards-leases",
             severity,

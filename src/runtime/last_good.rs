@@ -13,7 +13,8 @@ use crate::{
     clock::{BootMoment, Moment, slept},
     files::BlockingReads,
     live::{
-        Current, LastGoodState, Rejection, STALE_AFTER, break_glass::GlassOrigin, configuration_status::LastGoodUse,
+        ConfigurationStatus, LastGoodState, Rejection, ReplicaHealth, STALE_AFTER, break_glass::GlassOrigin,
+        configuration_status::LastGoodUse,
     },
     rotate::{Candidate, InForce, OnInvalid, OwnAddresses, candidate::CandidateCache},
     snapshot::{self, CheckedFile, LastGoodDocuments, NO_PAUSE, Problem},
@@ -41,18 +42,18 @@ impl FirstGeneration {
     pub(super) async fn read(
         settings: &Settings,
         source: &mut Source,
-        current: &Current,
+        health: &ReplicaHealth,
         last_good: Option<&LastGoodFile>,
     ) -> Result<Self, StartError> {
         let read_at = Moment::now(slept);
         let read = source.read().await;
         let contents = read.as_ref().map_or_else(ReadError::contents, Some);
-        let emergency = is_open(current, contents, settings.break_glass_file.as_deref());
+        let emergency = is_open(health, contents, settings.break_glass_file.as_deref());
         let found = match last_good {
-            Some(file) => found(file, current).await,
+            Some(file) => found(file, health).await,
             None => None,
         };
-        let Choice { candidate, kept, as_of } = Choice::make(settings, current, (&read, read_at), found);
+        let Choice { candidate, kept, as_of } = Choice::make(settings, health, (&read, read_at), found);
         let candidate = match candidate {
             // Reviews are refused until it can be read; but for those that break-glass lets past, and whoever has
             // opened it does not want a sidecar that was restarted to stay away.
@@ -63,7 +64,7 @@ impl FirstGeneration {
             candidate => Some(candidate?),
         };
         match (as_of.filter(|_| candidate.is_some()), &read) {
-            (Some(as_of), _) => current.stamp_read(as_of),
+            (Some(as_of), _) => health.current.stamp_read(as_of),
             (None, Err(error)) if candidate.is_some() => tracing::error!(%error, "no review is accepted yet"),
             (None, _) => {}
         }
@@ -90,10 +91,10 @@ struct Restored {
 }
 
 impl Choice {
-    /// The first generation: of the read, and of the copy on disk. The state of both is reported to `current`.
+    /// The first generation: of the read, and of the copy on disk. The state of both is reported to `health`.
     fn make(
         settings: &Settings,
-        current: &Current,
+        health: &ReplicaHealth,
         (read, read_at): (&Result<Contents, ReadError>, Moment),
         found: Option<LastGood>,
     ) -> Self {
@@ -102,7 +103,7 @@ impl Choice {
         let restored = found.and_then(|found| match restored(&mut known, found, settings) {
             Ok(restored) => Some(restored),
             Err(problems) => {
-                refused(current, &problems);
+                refused(health, &problems);
                 None
             }
         });
@@ -118,7 +119,7 @@ impl Choice {
                 let since = age.and_then(|age| read_at.instant.checked_sub(age));
                 return match (restored, since) {
                     (Some(restored), Some(instant)) => {
-                        in_use(current, &restored, format!("the configuration cannot be read: {error}"));
+                        in_use(health, &restored, format!("the configuration cannot be read: {error}"));
                         let as_of = Moment { instant, ..read_at };
                         Self { candidate: Ok(restored.candidate), kept, as_of: Some(as_of) }
                     }
@@ -130,12 +131,12 @@ impl Choice {
             (Ok(candidate), restored) => {
                 if let Some(restored) = restored.filter(|_| candidate.quarantined.iter().any(|document| document.keeps))
                 {
-                    in_use(current, &restored, "documents of the newest configuration cannot be served".to_owned());
+                    in_use(health, &restored, "documents of the newest configuration cannot be served".to_owned());
                 }
                 Self { candidate: Ok(candidate), kept, as_of: dated }
             }
             (Err(problems), restored) => {
-                current.status().rejected.set(Some(Rejection {
+                health.status.rejected.set(Some(Rejection {
                     problems: problems.clone(),
                     revision: contents.revision.clone(),
                     since: SystemTime::now(),
@@ -145,7 +146,7 @@ impl Choice {
                     return Self { candidate: Err(StartError::Invalid(problems)), kept, as_of: None };
                 };
                 problems.iter().take(100).for_each(|problem| tracing::error!("{problem}"));
-                in_use(current, &restored, "the newest configuration is rejected".to_owned());
+                in_use(health, &restored, "the newest configuration is rejected".to_owned());
                 Self { candidate: Ok(restored.candidate), kept, as_of: dated }
             }
         }
@@ -169,21 +170,21 @@ fn restored(known: &mut CandidateCache, found: LastGood, settings: &Settings) ->
     Ok(Restored { candidate, written, age })
 }
 
-fn refused(current: &Current, problems: &[Problem]) {
+fn refused(health: &ReplicaHealth, problems: &[Problem]) {
     let why = problems.first().map_or_else(|| "its documents contradict each other".to_owned(), ToString::to_string);
     tracing::warn!(why, problems = problems.len(), "the last good configuration on disk is not valid, and not used");
-    current.status().update_last_good(|state| state.refused = Some(why));
+    health.status.update_last_good(|state| state.refused = Some(why));
 }
 
-fn in_use(current: &Current, restored: &Restored, why: String) {
+fn in_use(health: &ReplicaHealth, restored: &Restored, why: String) {
     let written = humantime::format_rfc3339_seconds(restored.written);
     tracing::error!(%written, why, "the last good configuration on disk is in use");
-    current.status().update_last_good(|state| state.in_use = Some(LastGoodUse { written: restored.written, why }));
+    health.status.update_last_good(|state| state.in_use = Some(LastGoodUse { written: restored.written, why }));
 }
 
 /// Configuration in force when the process before this one ended, as far as it was kept.
-async fn found(file: &LastGoodFile, current: &Current) -> Option<LastGood> {
-    current.status().last_good.set(Some(LastGoodState { path: file.shown(), ..LastGoodState::default() }));
+async fn found(file: &LastGoodFile, health: &ReplicaHealth) -> Option<LastGood> {
+    health.status.last_good.set(Some(LastGoodState { path: file.shown(), ..LastGoodState::default() }));
     let theirs = file.clone();
     let why = match BlockingReads::default().run(READ_TIMEOUT, move || theirs.read()).await {
         Ok(Ok(found)) => return found,
@@ -191,13 +192,13 @@ async fn found(file: &LastGoodFile, current: &Current) -> Option<LastGood> {
         Err(unread) => unread.to_string(),
     };
     tracing::warn!(why, "the last good configuration on disk is not used");
-    current.status().update_last_good(|state| state.refused = Some(why));
+    health.status.update_last_good(|state| state.refused = Some(why));
     None
 }
 
 /// Is anything opened in an emergency, by the source, sound or not, or by the local file?
-fn is_open(current: &Current, contents: Option<&Contents>, file: Option<&Path>) -> bool {
-    let glasses = current.break_glass();
+fn is_open(health: &ReplicaHealth, contents: Option<&Contents>, file: Option<&Path>) -> bool {
+    let glasses = &health.break_glass;
     if let Some(contents) = contents {
         glasses.take(GlassOrigin::Source, snapshot::break_glass(&contents.files), Instant::now(), SystemTime::now());
     }
@@ -208,7 +209,7 @@ fn is_open(current: &Current, contents: Option<&Contents>, file: Option<&Path>) 
 /// Keeps the last good configuration on disk. A disk that hangs holds up this alone; what is newest is written next.
 pub(super) struct Saving {
     pub(super) file: LastGoodFile,
-    pub(super) current: Arc<Current>,
+    pub(super) status: Arc<ConfigurationStatus>,
     pub(super) news: watch::Receiver<Option<InForce>>,
 }
 
@@ -238,7 +239,7 @@ impl Saving {
     }
 
     fn report(&self, failure: Option<String>, only_confirmed: bool) {
-        let before = self.current.status().last_good.get().and_then(|state| state.failure.clone());
+        let before = self.status.last_good.get().and_then(|state| state.failure.clone());
         match &failure {
             Some(why) if before.as_ref() != Some(why) => {
                 tracing::warn!(
@@ -250,7 +251,7 @@ impl Saving {
             _ => {}
         }
         if failure != before || !only_confirmed {
-            self.current.status().update_last_good(|state| {
+            self.status.update_last_good(|state| {
                 if failure.is_none() && !only_confirmed {
                     state.saved = Some(SystemTime::now());
                 }
@@ -265,7 +266,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::snapshot::SourceFile;
+    use crate::{live::Current, snapshot::SourceFile};
 
     fn file(text: &str) -> SourceFile {
         SourceFile { name: "a.yaml".to_owned(), bytes: text.to_owned().into() }
@@ -276,9 +277,9 @@ mod tests {
 
     /// Generation, age and state in force after a start that reads this, `None` being nothing, and that found the good
     /// one on disk, of that age.
-    fn found(read: Option<&str>, age: Option<u64>, disk: &str) -> (Option<usize>, Duration, Current) {
-        let current = Current::new(Instant::now());
-        current.status().last_good.set(Some(LastGoodState::default()));
+    fn found(read: Option<&str>, age: Option<u64>, disk: &str) -> (Option<usize>, Duration, ReplicaHealth) {
+        let health = ReplicaHealth::new(Arc::new(Current::new(Instant::now())));
+        health.status.last_good.set(Some(LastGoodState::default()));
         let read_at = Moment::now(slept);
         let read = match read {
             Some(text) => Ok(Contents::new(vec![file(text)], BTreeMap::new())),
@@ -291,28 +292,28 @@ mod tests {
             age: age.map(Duration::from_secs),
             documents: vec![(file(disk), BTreeMap::new())],
         };
-        let first = Choice::make(&Settings::new("/x"), &current, (&read, read_at), Some(disk));
+        let first = Choice::make(&Settings::new("/x"), &health, (&read, read_at), Some(disk));
         let age = first.as_of.map_or(Duration::ZERO, |as_of| read_at.since(as_of));
         let hooks = first.candidate.ok().map(|candidate| candidate.snapshot.hooks.len());
-        (hooks, age, current)
+        (hooks, age, health)
     }
 
     #[test]
-    fn what_cannot_be_read_is_served_from_disk_as_long_as_it_is_fresh() {
-        let (hooks, age, current) = found(None, Some(3), GOOD);
+    fn unreadable_source_is_replaced_by_a_fresh_last_good() {
+        let (hooks, age, health) = found(None, Some(3), GOOD);
         assert_eq!((hooks, age), (Some(1), Duration::from_secs(3)), "it is as old as it is");
-        assert!(current.status().last_good.get().unwrap().in_use.is_some());
+        assert!(health.status.last_good.get().unwrap().in_use.is_some());
         for age in [Some(5), Some(3600), None] {
-            let (hooks, _, current) = found(None, age, GOOD);
-            assert!(hooks.is_none() && current.status().last_good.get().unwrap().in_use.is_none(), "{age:?}");
+            let (hooks, _, health) = found(None, age, GOOD);
+            assert!(hooks.is_none() && health.status.last_good.get().unwrap().in_use.is_none(), "{age:?}");
         }
     }
 
     #[test]
-    fn what_is_read_while_something_is_given_back_is_in_force_and_decides_nothing() {
+    fn first_read_while_webhooks_are_given_back_decides_nothing() {
         let start = |text: &str| {
-            let current = Current::new(Instant::now());
-            current.status().last_good.set(Some(LastGoodState::default()));
+            let health = ReplicaHealth::new(Arc::new(Current::new(Instant::now())));
+            health.status.last_good.set(Some(LastGoodState::default()));
             let contents = Arc::new(Contents::new(vec![file(text)], BTreeMap::new()));
             let disk = LastGood {
                 written: SystemTime::UNIX_EPOCH,
@@ -322,7 +323,7 @@ mod tests {
                 documents: vec![(file(GOOD), BTreeMap::new())],
             };
             let read = Err(ReadError::GivesBack { webhooks: "validating/c/w".to_owned(), contents });
-            Choice::make(&Settings::new("/x"), &current, (&read, Moment::now(slept)), Some(disk))
+            Choice::make(&Settings::new("/x"), &health, (&read, Moment::now(slept)), Some(disk))
         };
         let newest = GOOD.replace("one.x", "two.x");
         let first = start(&newest);
@@ -334,18 +335,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_invalid_is_served_from_disk_however_old_that_is() {
-        let (hooks, age, current) = found(Some("]"), None, GOOD);
+    fn invalid_source_is_replaced_by_a_last_good_of_any_age() {
+        let (hooks, age, health) = found(Some("]"), None, GOOD);
         assert_eq!((hooks, age), (Some(1), Duration::ZERO), "the source was read");
-        assert!(current.status().last_good.get().unwrap().in_use.is_some());
-        let (hooks, _, current) = found(Some(GOOD), Some(1), GOOD);
-        assert!(hooks == Some(1) && current.status().last_good.get().unwrap().in_use.is_none());
+        assert!(health.status.last_good.get().unwrap().in_use.is_some());
+        let (hooks, _, health) = found(Some(GOOD), Some(1), GOOD);
+        assert!(hooks == Some(1) && health.status.last_good.get().unwrap().in_use.is_none());
     }
 
     #[test]
-    fn what_is_on_disk_is_checked_as_everything_is() {
-        let (hooks, _, current) = found(Some("]"), Some(1), "]");
-        assert!(hooks.is_none() && current.status().last_good.get().unwrap().refused.is_some());
+    fn last_good_is_checked_before_it_is_used() {
+        let (hooks, _, health) = found(Some("]"), Some(1), "]");
+        assert!(hooks.is_none() && health.status.last_good.get().unwrap().refused.is_some());
         assert!(found(Some(GOOD), Some(1), "]").0.is_some(), "and stops no sound start");
     }
 }

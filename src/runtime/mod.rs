@@ -44,7 +44,7 @@ use crate::{
     front::{Front, FrontLimits, admin::Admin},
     hooks::{ConnectionBudget, Resources, ServiceAddresses},
     kube::{KubeAccess, KubeClient, ReloadingClient},
-    live::{Authorizer, Current, Discovery, Namespaces},
+    live::{Authorizer, Current, Discovery, Namespaces, ReplicaHealth},
     memory::MemoryBudget,
     replicas::{Publishing, Replica},
     review::AdmissionDeps,
@@ -115,11 +115,12 @@ async fn start(settings: Settings) -> Result<(Running, Service), StartError> {
     let metrics = Arc::new(Metrics::new(settings.workers.get()));
     process::observe(&metrics);
     let current = Arc::new(Current::new(Instant::now()));
+    let health = Arc::new(ReplicaHealth::new(Arc::clone(&current)));
 
     let mut source = settings.source.open().await?;
-    let first = FirstGeneration::read(&settings, &mut source, &current, last_good.as_ref()).await?;
+    let first = FirstGeneration::read(&settings, &mut source, &health, last_good.as_ref()).await?;
     let mut loops = Loops::default();
-    let cluster = Cluster::open(&settings, (&current, &metrics), &mut loops).await?;
+    let cluster = Cluster::open(&settings, (&health, &metrics), &mut loops).await?;
     let replica = Arc::new(Replica::new(settings.replica.clone()));
     let publisher = settings.status_place.open(&replica).await?;
     if let Some((reads, authorizer)) = source.adoption().zip(settings.cluster()) {
@@ -137,6 +138,8 @@ async fn start(settings: Settings) -> Result<(Running, Service), StartError> {
     let budget = MemoryBudget::new(fitting_budget(settings.max_inflight_bytes, settings.max_message_bytes));
     let gate = Arc::new(AdmissionDeps {
         current: Arc::clone(&current),
+        status: Arc::clone(&health.status),
+        break_glass: Arc::clone(&health.break_glass),
         metrics: Arc::clone(&metrics),
         audit: Arc::clone(&audit),
         reasons: settings.reasons,
@@ -165,9 +168,9 @@ async fn start(settings: Settings) -> Result<(Running, Service), StartError> {
         drain,
         ..FrontLimits::default()
     };
-    let front = Front::new(gate, limits, Arc::clone(&budget)).map_err(io::Error::other)?;
+    let front = Front::new(gate, Arc::clone(&health), limits, Arc::clone(&budget)).map_err(io::Error::other)?;
     if let Some(tls) = &tls {
-        current.serve_with(Arc::clone(tls), uds.is_none());
+        let _ = health.tls.set((Arc::clone(tls), uds.is_none()));
     }
 
     let workers = Workers::start(settings.workers.get())?;
@@ -175,6 +178,8 @@ async fn start(settings: Settings) -> Result<(Running, Service), StartError> {
     let (in_force, news) = watch::channel(None);
     let own = OwnAddresses::new([addresses.tcp, addresses.admin], addresses.uds.as_deref());
     let options = RotatorOptions {
+        status: Arc::clone(&health.status),
+        break_glass: Arc::clone(&health.break_glass),
         workers: workers.runtimes(),
         drain_bound: drain,
         on_hazard: settings.on_hazard,
@@ -191,7 +196,7 @@ async fn start(settings: Settings) -> Result<(Running, Service), StartError> {
     let (readings, read) = channel(1);
     loops.add("source", source::poll(source, settings.read_every, readings));
     loops.add("rotation", rotator.run(read));
-    loops.add_some("last good", last_good.map(|file| Saving { file, current: Arc::clone(&current), news }.run()));
+    loops.add_some("last good", last_good.map(|file| Saving { file, status: Arc::clone(&health.status), news }.run()));
 
     // An operator who reads that we are ready may end the instance that has had the callers so far.
     let decides = current.decides(Instant::now());
@@ -205,16 +210,16 @@ async fn start(settings: Settings) -> Result<(Running, Service), StartError> {
     let certificates = Certificates::new(tls.clone(), Arc::clone(&current), Arc::clone(&metrics));
     loops.add("certificates", certificates.watch(settings.read_every));
     let break_glass_file = settings.break_glass_file.clone();
-    loops.add("break-glass", break_glass::keep(Arc::clone(&current), break_glass_file, settings.read_every));
+    loops.add("break-glass", break_glass::keep(Arc::clone(&health.break_glass), break_glass_file, settings.read_every));
     loops.add("samples", process::sample(Arc::clone(&metrics)));
-    let mut publishing = Publishing::new(Arc::clone(&current), Arc::clone(&replica), publisher);
+    let mut publishing = Publishing::new(Arc::clone(&health), Arc::clone(&replica), publisher);
     loops.add_with_farewell("status", |shutdown| async move {
         shutdown.or(publishing.run()).await;
         publishing.leave().await;
     });
     let tls = tls.filter(|_| !listeners::is_local(settings.admin));
-    let (of, counters) = (Arc::clone(&current), Arc::clone(&metrics));
-    let pages = Admin { current: of, replica, metrics: counters, namespaces: cluster.namespaces, tls };
+    let (of, counters) = (Arc::clone(&health), Arc::clone(&metrics));
+    let pages = Admin { health: of, replica, metrics: counters, namespaces: cluster.namespaces, tls };
     loops.add("admin pages", pages.serve(admin.for_operators()?, std::future::pending()));
 
     let (stop, stopped) = watch::channel(false);
@@ -222,7 +227,7 @@ async fn start(settings: Settings) -> Result<(Running, Service), StartError> {
     let outcome = Arc::new(OnceLock::new());
     let service = Service { front, sockets, socket_file, workers, loops, stopped, outcome: Arc::clone(&outcome), end };
     let (ends_within, threads) = (settings.max_deadline + STOP_MARGIN, Vec::new());
-    Ok((Running { addresses, current, metrics, stop, ended, outcome, audit, ends_within, threads }, service))
+    Ok((Running { addresses, current, health, metrics, stop, ended, outcome, audit, ends_within, threads }, service))
 }
 
 /// Parts that a cluster keeps current, where there is one.
@@ -240,7 +245,7 @@ impl Cluster {
     /// Reads addresses and credentials; connects to nothing yet.
     async fn open(
         settings: &Settings,
-        (current, metrics): (&Arc<Current>, &Arc<Metrics>),
+        (health, metrics): (&ReplicaHealth, &Arc<Metrics>),
         loops: &mut Loops,
     ) -> Result<Self, StartError> {
         let mut cluster = Self::default();
@@ -252,10 +257,10 @@ impl Cluster {
         let Some(access) = settings.cluster() else { return Ok(cluster) };
         let access = || KubeAccess::clone(&access);
         if let Some(name) = &settings.registration {
-            loops.add("registration", RegistrationWatch::new(access(), name, Arc::clone(current)).await?.run());
+            loops.add("registration", RegistrationWatch::new(access(), name, health).await?.run());
         }
         if settings.resolve_services {
-            let watcher = ServiceWatcher::new(access(), Arc::clone(current)).await?;
+            let watcher = ServiceWatcher::new(access(), Arc::clone(&health.current)).await?;
             cluster.services = Some(watcher.addresses());
             loops.add("services", watcher.run());
         }

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_are_few_callers_and_hooks_share_them() {
+    fn few_open_files_are_shared_by_callers_and_hooks() {
         let few = Descriptors::divide(1024, 1024, 2);
         assert_eq!(few, Descriptors { limit: 1024, reserved: 232, callers: 396, hooks: 396 });
         let many = Descriptors::divide(524_288, 1024, 2);
@@ -285,14 +285,14 @@ mod tests {
     }
 
     #[test]
-    fn what_the_log_says_is_enough_is_enough() {
+    fn file_limit_advised_by_the_log_is_enough() {
         assert_eq!(Descriptors::divide(ours(2) + 2 * 1024, 1024, 2).callers, 1024);
         assert!(Descriptors::divide(ours(2) + 2 * 1024 - 2, 1024, 2).callers < 1024);
     }
 
     /// As logged where hooks have too few (`rotate::rotator`).
     #[test]
-    fn of_four_files_more_hooks_get_one_at_least() {
+    fn hooks_get_one_of_four_more_open_files() {
         for (limit, more) in
             [16, 32, 33, 100, 300, 470, 1024, 4096].into_iter().zip([1, 7, 100, 1000].into_iter().cycle())
         {

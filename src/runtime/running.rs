@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     front::{Bound, Front, accept},
-    live::Current,
+    live::{Current, ReplicaHealth},
     telemetry::{Audit, Metrics},
 };
 
@@ -56,6 +56,8 @@ pub struct Running {
     pub addresses: Addresses,
     /// Generation in force.
     pub current: Arc<Current>,
+    /// What it reports about itself.
+    pub health: Arc<ReplicaHealth>,
     /// Its counters.
     pub metrics: Arc<Metrics>,
     pub(super) stop: watch::Sender<bool>,

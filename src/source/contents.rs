@@ -19,6 +19,10 @@ use crate::{
     snapshot::{NO_PAUSE, Note, Pause, SourceFile},
 };
 
+/// Timeout of one read. With one read a second, four may fail or hang before the configuration is stale.
+// Leaves a fifth of the second between two reads for everything else.
+pub const READ_DEADLINE: Duration = Duration::from_millis(800);
+
 /// Failure of a read. The configuration in force stays in force, and its age grows.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {

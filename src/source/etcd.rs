@@ -4,7 +4,10 @@ use std::{fmt, path::PathBuf, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{Contents, READ_DEADLINE, ReadError, references};
+use super::{
+    contents::{Contents, READ_DEADLINE, ReadError},
+    references,
+};
 use crate::{
     etcd::{EtcdAccess, EtcdClient, EtcdError, Glance, Ranged},
     files::BlockingReads,

@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{
-    Contents, ReadError, Reference,
+    contents::{Contents, ReadError, Reference},
     references::{self, LIMIT},
 };
 use crate::{

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_small_file_is_refused() {
+    fn guarded_read_refuses_large_and_special_files() {
         let folder = tempfile::tempdir().unwrap();
         assert!(matches!(read(folder.path(), our_user()), Err(GuardError::NotAFile(_))));
         let large = folder.path().join("large");

@@ -31,7 +31,10 @@ use self::{
     },
     objects::{Kind, Taken},
 };
-use super::{Contents, READ_DEADLINE, ReadError, references};
+use super::{
+    contents::{Contents, READ_DEADLINE, ReadError},
+    references,
+};
 use crate::{
     adopt::{Lease, MAX_WEBHOOKS, UnservedWebhook},
     clock::{Moment, slept},

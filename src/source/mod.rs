@@ -11,18 +11,16 @@ mod references;
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-pub use contents::{Contents, ReadError, Reference};
+use tokio::sync::mpsc;
+
+pub use contents::{Contents, READ_DEADLINE, ReadError, Reference};
 pub use etcd::{EtcdLocation, EtcdSource};
 pub use file::FileSource;
 pub use kubernetes::{Adopt, AdoptionReads, AdoptionView, KubernetesLocation, KubernetesSource};
 pub use last_good::{LastGood, LastGoodError, LastGoodFile};
-pub use poll::{TimedRead, poll};
+pub use poll::{Ticks, TimedRead};
 
-use crate::files::BlockingReads;
-
-/// Timeout of one read. With one read a second, four may fail or hang before the configuration is stale.
-// Leaves a fifth of the second between two reads for everything else.
-pub const READ_DEADLINE: Duration = Duration::from_millis(800);
+use crate::{clock::slept, files::BlockingReads};
 
 /// Location of the configuration, as the flags give it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,4 +111,11 @@ impl Source {
             Self::Etcd(source) => source.read().await,
         }
     }
+}
+
+/// Reads `source` every `every` until nobody takes the readings any more. The first read is one period away: whoever
+/// starts this has just made one.
+pub async fn poll(mut source: Source, every: Duration, readings: mpsc::Sender<TimedRead>) {
+    let mut ticks = Ticks::new(every, slept);
+    while readings.send(ticks.read(source.read()).await).await.is_ok() {}
 }

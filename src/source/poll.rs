@@ -1,14 +1,11 @@
-//! The tick: reads the source once a second and sends each reading onward. Judges nothing.
+//! The tick: when the source is read, and when each read began.
 
 use std::time::Duration;
 
-use tokio::{
-    sync::mpsc,
-    time::{self, Interval, MissedTickBehavior},
-};
+use tokio::time::{self, Interval, MissedTickBehavior};
 
-use super::{Contents, ReadError, Source};
-use crate::clock::{Moment, Slept, slept};
+use super::contents::{Contents, ReadError};
+use crate::clock::{Moment, Slept};
 
 /// Interval between reads of the source.
 // source: dynamic-admission-control-configuration.md, "a consistent read each second".
@@ -23,13 +20,6 @@ pub struct TimedRead {
     pub took: Duration,
     /// Result of the read.
     pub outcome: Result<Contents, ReadError>,
-}
-
-/// Reads `source` every `every` until nobody takes the readings any more. The first read is one period away: whoever
-/// starts this has just made one.
-pub async fn poll(mut source: Source, every: Duration, readings: mpsc::Sender<TimedRead>) {
-    let mut ticks = Ticks::new(every, slept);
-    while readings.send(ticks.read(source.read()).await).await.is_ok() {}
 }
 
 /// Times to read.
@@ -61,7 +51,10 @@ impl Ticks {
 mod tests {
     use std::fs;
 
+    use tokio::sync::mpsc;
+
     use super::*;
+    use crate::source::{Source, poll};
 
     #[tokio::test(start_paused = true)]
     async fn each_second_a_reading_dated_from_its_start_good_or_not() {

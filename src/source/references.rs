@@ -7,7 +7,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use super::{Contents, ReadError, Reference};
+use super::contents::{Contents, ReadError, Reference};
 use crate::{
     files,
     snapshot::{self, NO_PAUSE, Pause, SourceFile},

@@ -1,28 +1,36 @@
-//! The counters as OpenMetrics text. This file and the folder beside it alone use prometheus-client.
+//! The counters as OpenMetrics text. Only this file and the folder beside it use prometheus-client.
 
-mod calls;
 mod read_proxy;
-mod samples;
 
 use std::{
     fmt,
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::SystemTime,
 };
 
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text::encode_registry},
-    registry::Registry,
+    metrics::MetricType,
+    registry::{Registry, Unit},
 };
 
-use self::samples::{build, by_outcome, counter, family, histogram};
 use super::{
-    AccessReviewOutcome, Attendance, DroppedReport, InitializerOutcome, Metrics, ReadOutcome, Reading, Refused,
-    RequestOutcome, TlsReload, UnreadableObjects, faults, log,
-    table::{self, Family},
+    AccessReviewOutcome, Attendance, DroppedReport, HookMetrics, HookOutcome, InitializerOutcome, Metrics, ReadOutcome,
+    Reading, Refused, RequestOutcome, TlsReload, UnmetConditions, UnreadableObjects,
+    cells::{BUCKETS, Sums},
+    faults,
+    hook::{DroppedAnnotation, Repeat},
+    log,
+    table::{self, BOUNDS_NANOS, Family, MetricKind},
 };
-use crate::adopt::Reason;
+use crate::{
+    adopt::Reason,
+    model::{FailureKind, HookType},
+};
 
 /// Content type of [`Metrics::render`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -58,12 +66,7 @@ impl Collector for Scrape {
         let requests = metrics.requests.sums();
         family(encoder, &table::REQUESTS, |out| by_outcome(out, &[], &RequestOutcome::LABELS, &requests))?;
         family(encoder, &table::REQUEST_DURATION, |out| histogram(out, &[], &requests, |_| true))?;
-        family(encoder, &table::REFUSED, |out| {
-            Refused::LABELS
-                .iter()
-                .zip(&metrics.refused)
-                .try_for_each(|(reason, cell)| counter(out, &[("reason", reason)], cell.load(Relaxed)))
-        })?;
+        counters(encoder, &table::REFUSED, &Refused::LABELS, &metrics.refused)?;
         self.calls(encoder)?;
         let mutations = metrics.mutations.sums();
         family(encoder, &table::MUTATION_DURATION, |out| histogram(out, &[], &mutations, |_| true))?;
@@ -78,53 +81,38 @@ impl Collector for Scrape {
         self.bypasses(encoder)?;
         family(encoder, &table::BREAK_GLASS_REQUESTS, |out| counter(out, &[], metrics.break_glass.load(Relaxed)))?;
         family(encoder, &table::OBJECT_BYTES_COPIED, |out| counter(out, &[], metrics.copied_bytes()))?;
-        self.values(encoder, &[(&table::BREAK_GLASS_OPEN, Reading::BreakGlassOpen), (&table::HOOKS, Reading::Hooks)])?;
-        family(encoder, &table::HOOKS_BY_STATE, |out| {
-            let states = [
-                ("active", Reading::HooksActive),
-                ("unproven", Reading::HooksUnproven),
-                ("moving", Reading::HooksMoving),
-                ("probing", Reading::HooksProbing),
-                ("draining", Reading::HooksDraining),
-            ];
-            self.by_label(out, "state", &states)
-        })?;
-        let values = [
-            (&table::HOOKS_UNASKED, Reading::HooksUnasked),
-            (&table::HOOKS_OVERDUE, Reading::HooksOverdue),
-            (&table::REGISTRATION_UNCOVERED, Reading::RegistrationUncovered),
-            (&table::STORED_UNFINISHED, Reading::StoredUnfinished),
-            (&table::STORED_HOLDS, Reading::StoredHolds),
-            (&table::INFLIGHT_REQUESTS, Reading::InflightRequests),
-            (&table::INFLIGHT_LIMIT, Reading::MemoryLimit),
-            (&table::OPEN_CONNECTIONS, Reading::OpenConnections),
-            (&table::HOOK_CONNECTIONS, Reading::HookConnections),
-            (&table::HOOK_CONNECTIONS_LIMIT, Reading::HookConnectionsLimit),
-            (&table::NAMESPACES, Reading::Namespaces),
-            (&table::NAMESPACES_AGE, Reading::NamespacesAge),
-            (&table::ENDPOINTS_AGE, Reading::EndpointsAge),
-            (&table::CONFIG_AGE, Reading::ConfigAge),
-            (&table::CONFIG_GENERATION, Reading::ConfigGeneration),
-            (&table::CONFIG_REJECTED, Reading::ConfigRejected),
-            (&table::DOCUMENTS_HELD_BACK, Reading::DocumentsHeldBack),
-            (&table::DOCUMENTS_LEFT_OUT, Reading::DocumentsLeftOut),
-            (&table::CONFIG_FROM_LAST_GOOD, Reading::ConfigFromLastGood),
-            (&table::LAST_GOOD_UNWRITTEN, Reading::LastGoodUnwritten),
-        ];
-        self.values(encoder, &values)?;
+        for one in [
+            &table::BREAK_GLASS_OPEN,
+            &table::HOOKS,
+            &table::HOOKS_BY_STATE,
+            &table::HOOKS_UNASKED,
+            &table::HOOKS_OVERDUE,
+            &table::REGISTRATION_UNCOVERED,
+            &table::STORED_UNFINISHED,
+            &table::STORED_HOLDS,
+            &table::INFLIGHT_REQUESTS,
+            &table::INFLIGHT_LIMIT,
+            &table::OPEN_CONNECTIONS,
+            &table::HOOK_CONNECTIONS,
+            &table::HOOK_CONNECTIONS_LIMIT,
+            &table::NAMESPACES,
+            &table::NAMESPACES_AGE,
+            &table::ENDPOINTS_AGE,
+            &table::CONFIG_AGE,
+            &table::CONFIG_GENERATION,
+            &table::CONFIG_REJECTED,
+            &table::DOCUMENTS_HELD_BACK,
+            &table::DOCUMENTS_LEFT_OUT,
+            &table::CONFIG_FROM_LAST_GOOD,
+            &table::LAST_GOOD_UNWRITTEN,
+        ] {
+            self.readings(encoder, one)?;
+        }
         family(encoder, &table::UNREADABLE_OBJECTS, |out| {
             UnreadableObjects::all().try_for_each(|(label, count)| counter(out, &[("objects", label)], count))
         })?;
         self.adoption(encoder)?;
-        family(encoder, &table::INFLIGHT_BYTES, |out| {
-            let purposes = [
-                ("review", Reading::HeldForReviews),
-                ("answer", Reading::HeldForAnswers),
-                ("queue", Reading::HeldForQueues),
-                ("verdict", Reading::HeldForVerdicts),
-            ];
-            self.by_label(out, "purpose", &purposes)
-        })?;
+        self.readings(encoder, &table::INFLIGHT_BYTES)?;
         let reads = metrics.config_reads.sums();
         family(encoder, &table::CONFIG_READS, |out| by_outcome(out, &[], &ReadOutcome::LABELS, &reads))?;
         family(encoder, &table::CONFIG_READ_DURATION, |out| {
@@ -140,21 +128,18 @@ impl Collector for Scrape {
 }
 
 impl Scrape {
-    /// Values that others know, each a family of its own; those that nobody knows are left out.
-    fn values(&self, encoder: &mut DescriptorEncoder<'_>, values: &[(&Family, Reading)]) -> fmt::Result {
-        for (table, reading) in values {
-            if let Some(value) = self.0.read(*reading) {
-                family(encoder, table, |out| out.encode_gauge(&value))?;
-            }
+    /// Gauges of one family that others know, by the value of its label if it has one. A gauge without label that nobody
+    /// knows is left out.
+    fn readings(&self, encoder: &mut DescriptorEncoder<'_>, table: &Family) -> fmt::Result {
+        let values: Vec<_> = self.0.read_all(table).collect();
+        if values.is_empty() && table.labels.is_empty() {
+            return Ok(());
         }
-        Ok(())
-    }
-
-    /// The same of one family, by the value of its label.
-    fn by_label(&self, out: &mut MetricEncoder<'_>, label: &str, values: &[(&str, Reading)]) -> fmt::Result {
-        values.iter().try_for_each(|(labelled, reading)| match self.0.read(*reading) {
-            Some(value) => out.encode_family(&[(label, *labelled)])?.encode_gauge(&value),
-            None => Ok(()),
+        family(encoder, table, |out| {
+            values.iter().try_for_each(|(label, value)| match table.labels.first() {
+                Some(name) => out.encode_family(&[(*name, *label)])?.encode_gauge(value),
+                None => out.encode_gauge(value),
+            })
         })
     }
 
@@ -180,12 +165,7 @@ impl Scrape {
     /// Our own TLS files, and certificates.
     fn tls(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let metrics = &self.0;
-        family(encoder, &table::TLS_RELOADS, |out| {
-            TlsReload::LABELS
-                .iter()
-                .zip(&metrics.tls_reloads)
-                .try_for_each(|(outcome, cell)| counter(out, &[("outcome", outcome)], cell.load(Relaxed)))
-        })?;
+        counters(encoder, &table::TLS_RELOADS, &TlsReload::LABELS, &metrics.tls_reloads)?;
         let now = SystemTime::now();
         family(encoder, &table::CERTIFICATE_EXPIRY, |out| {
             metrics.ends().iter().try_for_each(|(certificate, end)| {
@@ -208,14 +188,16 @@ impl Scrape {
         if let Some(seconds) = self.0.read(Reading::ProcessCpu) {
             family(encoder, &table::PROCESS_CPU, |out| out.encode_counter::<NoLabelSet, _, u64>(&seconds, None))?;
         }
-        let values = [
-            (&table::PROCESS_RESIDENT, Reading::ProcessResident),
-            (&table::PROCESS_VIRTUAL, Reading::ProcessVirtual),
-            (&table::PROCESS_OPEN_FDS, Reading::ProcessOpenFiles),
-            (&table::PROCESS_MAX_FDS, Reading::ProcessMostFiles),
-            (&table::PROCESS_START, Reading::ProcessStart),
-        ];
-        self.values(encoder, &values)
+        for one in [
+            &table::PROCESS_RESIDENT,
+            &table::PROCESS_VIRTUAL,
+            &table::PROCESS_OPEN_FDS,
+            &table::PROCESS_MAX_FDS,
+            &table::PROCESS_START,
+        ] {
+            self.readings(encoder, one)?;
+        }
+        Ok(())
     }
 
     /// Turns of initializers.
@@ -242,10 +224,7 @@ impl Scrape {
                     .try_for_each(|one| out.encode_family(&[("initializer", &*one.name)])?.encode_gauge(&value(one)))
             })?;
         }
-        family(encoder, &table::STORED_REPORTS_DROPPED, |out| {
-            let dropped = DroppedReport::LABELS.iter().zip(&self.0.dropped_reports);
-            dropped.into_iter().try_for_each(|(reason, cell)| counter(out, &[("reason", reason)], cell.load(Relaxed)))
-        })
+        counters(encoder, &table::STORED_REPORTS_DROPPED, &DroppedReport::LABELS, &self.0.dropped_reports)
     }
 
     fn bypasses(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -258,5 +237,204 @@ impl Scrape {
             let ours = self.0.own_configuration.load(Relaxed);
             counter(out, &[("bypass", "own-configuration"), ("effect", "Skip")], ours)
         })
+    }
+}
+
+/// Writes the head of a family, then its samples. prometheus-client wants the name without unit and `_total`.
+fn family(
+    encoder: &mut DescriptorEncoder<'_>,
+    family: &Family,
+    samples: impl FnOnce(&mut MetricEncoder<'_>) -> fmt::Result,
+) -> fmt::Result {
+    let (kind, name) = match family.kind {
+        MetricKind::Counter => (MetricType::Counter, family.name.trim_end_matches("_total")),
+        MetricKind::Gauge => (MetricType::Gauge, family.name),
+        MetricKind::Histogram => (MetricType::Histogram, family.name),
+    };
+    let unit = [Unit::Seconds, Unit::Bytes]
+        .into_iter()
+        .find_map(|unit| Some((name.strip_suffix(unit.as_str())?.strip_suffix('_')?, unit)));
+    let (name, unit) = match &unit {
+        Some((bare, unit)) => (*bare, Some(unit)),
+        None => (name, None),
+    };
+    samples(&mut encoder.encode_descriptor(name, family.help, unit, kind)?)
+}
+
+/// One sample of a counter.
+fn counter(out: &mut MetricEncoder<'_>, labels: &[(&str, &str)], value: u64) -> fmt::Result {
+    if labels.is_empty() {
+        return out.encode_counter::<NoLabelSet, _, u64>(&value, None);
+    }
+    out.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None)
+}
+
+/// A family of counters, one for each value of its only label.
+fn counters(encoder: &mut DescriptorEncoder<'_>, table: &Family, labels: &[&str], cells: &[AtomicU64]) -> fmt::Result {
+    let name = table.labels.first().copied().unwrap_or_default();
+    family(encoder, table, |out| {
+        labels.iter().zip(cells).try_for_each(|(label, cell)| counter(out, &[(name, label)], cell.load(Relaxed)))
+    })
+}
+
+/// The one sample of a build's information.
+fn build(out: &mut MetricEncoder<'_>) -> fmt::Result {
+    let (version, arch, os) = (env!("CARGO_PKG_VERSION"), std::env::consts::ARCH, std::env::consts::OS);
+    out.encode_family(&[("version", version), ("arch", arch), ("os", os)])?.encode_gauge(&1)
+}
+
+/// A hook's counts by cause; zeros are left out.
+fn by_cause<'a>(
+    out: &mut MetricEncoder<'_>,
+    [name, hook_type]: [(&str, &str); 2],
+    causes: impl Iterator<Item = (&'a &'static str, &'a AtomicU64)>,
+) -> fmt::Result {
+    for (cause, count) in causes.map(|(cause, cell)| (cause, cell.load(Relaxed))).filter(|(_, count)| *count > 0) {
+        counter(out, &[name, hook_type, ("cause", cause)], count)?;
+    }
+    Ok(())
+}
+
+/// A sample of a counter for each outcome.
+fn by_outcome<const N: usize>(
+    out: &mut MetricEncoder<'_>,
+    labels: &[(&str, &str)],
+    outcomes: &[&str; N],
+    sums: &Sums<N>,
+) -> fmt::Result {
+    outcomes.iter().enumerate().try_for_each(|(index, outcome)| {
+        let mut labels = labels.to_vec();
+        labels.push(("outcome", outcome));
+        counter(out, &labels, sums.count(index))
+    })
+}
+
+/// The histogram over the outcomes that count.
+fn histogram<const N: usize>(
+    out: &mut MetricEncoder<'_>,
+    labels: &[(&str, &str)],
+    sums: &Sums<N>,
+    counts: impl Fn(usize) -> bool,
+) -> fmt::Result {
+    let mut buckets = [(f64::INFINITY, 0); BUCKETS];
+    for (bucket, bound) in buckets.iter_mut().zip(BOUNDS_NANOS) {
+        bucket.0 = bound as f64 / 1e9;
+    }
+    let (mut nanos, mut count) = (0, 0);
+    for outcome in (0..N).filter(|outcome| counts(*outcome)) {
+        nanos += sums.nanos[outcome];
+        for (bucket, n) in buckets.iter_mut().zip(sums.counts[outcome]) {
+            bucket.1 += n;
+            count += n;
+        }
+    }
+    let seconds = nanos as f64 / 1e9;
+    if labels.is_empty() {
+        return out.encode_histogram::<NoLabelSet>(seconds, count, &buckets, None);
+    }
+    out.encode_family(&labels)?.encode_histogram::<NoLabelSet>(seconds, count, &buckets, None)
+}
+
+impl Scrape {
+    /// Calls of hooks.
+    fn calls(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let hooks: Vec<_> = self.0.hooks().into_iter().map(Counted::of).collect();
+        family(encoder, &table::HOOK_CALLS, |out| {
+            hooks.iter().try_for_each(|hook| by_outcome(out, &hook.labels(), &HookOutcome::LABELS, &hook.sums))
+        })?;
+        family(encoder, &table::HOOK_CALL_FAILURES, |out| {
+            for hook in &hooks {
+                for (kind, cells) in FailureKind::ALL.iter().zip(&hook.counters.failures) {
+                    for (policy, cell) in ["Ignore", "Fail"].iter().zip(cells) {
+                        // Only what has happened: 24 zeros for each of hundreds of hooks would be all there is to see.
+                        let count = cell.load(Relaxed);
+                        if count > 0 {
+                            let [name, hook_type] = hook.labels();
+                            counter(out, &[name, hook_type, ("kind", kind.as_str()), ("policy", policy)], count)?;
+                        }
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        family(encoder, &table::HOOK_REJECTIONS, |out| {
+            for hook in &hooks {
+                let [name, hook_type] = hook.labels();
+                for (operation, cause, code, count) in hook.counters.rejections.all() {
+                    let what = [("operation", operation), ("cause", cause), ("code", &code)];
+                    counter(out, &[&[name, hook_type][..], &what].concat(), count)?;
+                }
+            }
+            Ok(())
+        })?;
+        family(encoder, &table::HOOK_FAIL_OPEN, |out| {
+            hooks.iter().try_for_each(|hook| counter(out, &hook.labels(), hook.sums.count(HookOutcome::OPEN)))
+        })?;
+        family(encoder, &table::HOOK_UNASKED, |out| {
+            hooks.iter().try_for_each(|hook| counter(out, &hook.labels(), hook.counters.unasked.load(Relaxed)))
+        })?;
+        family(encoder, &table::HOOK_CALLS_IN_VAIN, |out| {
+            let mutating = hooks.iter().filter(|hook| hook.hook_type == HookType::Mutating);
+            mutating.clone().try_for_each(|hook| counter(out, &hook.labels(), hook.counters.in_vain.load(Relaxed)))
+        })?;
+        for (table, how) in [
+            (&table::HOOK_CONDITION_EXCLUSIONS, UnmetConditions::Excluded),
+            (&table::HOOK_CONDITION_ERRORS, UnmetConditions::Failed),
+        ] {
+            family(encoder, table, |out| {
+                let count = |hook: &Counted| hook.counters.unmet[how as usize].load(Relaxed);
+                hooks.iter().try_for_each(|hook| counter(out, &hook.labels(), count(hook)))
+            })?;
+        }
+        family(encoder, &table::HOOK_CONDITION_DURATION, |out| {
+            hooks.iter().try_for_each(|hook| match hook.counters.conditions.get() {
+                Some(evaluations) => histogram(out, &hook.labels(), &evaluations.sums(), |_| true),
+                None => Ok(()),
+            })
+        })?;
+        // Of these, too, only what has happened.
+        family(encoder, &table::HOOK_REPEATED_CALLS, |out| {
+            hooks
+                .iter()
+                .try_for_each(|hook| by_cause(out, hook.labels(), Repeat::LABELS.iter().zip(&hook.counters.repeats)))
+        })?;
+        family(encoder, &table::HOOK_ANNOTATIONS_DROPPED, |out| {
+            hooks.iter().try_for_each(|hook| {
+                let causes = DroppedAnnotation::LABELS.iter();
+                by_cause(out, hook.labels(), causes.zip(&hook.counters.annotations_dropped))
+            })
+        })?;
+        family(encoder, &table::HOOK_DURATION, |out| {
+            let ended = |outcome| outcome != HookOutcome::CANCELLED;
+            hooks.iter().try_for_each(|hook| histogram(out, &hook.labels(), &hook.sums, ended))
+        })?;
+        family(encoder, &table::HOOK_TIMEOUT, |out| {
+            hooks.iter().try_for_each(|hook| match hook.counters.timeout() {
+                Some(timeout) => out.encode_family(&hook.labels().as_slice())?.encode_gauge(&timeout.as_secs_f64()),
+                None => Ok(()),
+            })
+        })
+    }
+}
+
+/// A hook's counters, added up.
+struct Counted {
+    hook_type: HookType,
+    name: Arc<str>,
+    sums: Sums<5>,
+    counters: Arc<HookMetrics>,
+}
+
+impl Counted {
+    fn of((hook_type, name, counters): (HookType, Arc<str>, Arc<HookMetrics>)) -> Self {
+        Self { hook_type, name, sums: counters.calls.sums(), counters }
+    }
+
+    fn labels(&self) -> [(&str, &str); 2] {
+        let hook_type = match self.hook_type {
+            HookType::Validating => "validating",
+            HookType::Mutating => "mutating",
+        };
+        [("hook", &self.name), ("type", hook_type)]
     }
 }

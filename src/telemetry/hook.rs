@@ -2,8 +2,9 @@
 
 use std::{
     array,
+    collections::BTreeMap,
     sync::{
-        OnceLock,
+        Mutex, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
@@ -12,8 +13,8 @@ use std::{
 use super::{
     Throttle,
     cells::Cells,
+    outcome::labels,
     recent::{Counts, RecentCallFailures, RecentInVain, RecentResults},
-    rejections::{RejectionCause, Rejections},
 };
 use crate::model::{FailureKind, Operation};
 
@@ -43,50 +44,25 @@ impl HookOutcome {
     pub(super) const CANCELLED: usize = 4;
 }
 
-/// Reason why an audit annotation of a hook is left out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DroppedAnnotation {
-    /// `<hook>/<key>` is no qualified name.
-    Key,
-    /// The key has another value already.
-    Value,
-    /// The answer holds more of them than are taken.
-    Limit,
-}
-
-impl DroppedAnnotation {
-    /// All of them.
-    pub(super) const ALL: [Self; 3] = [Self::Key, Self::Value, Self::Limit];
-
-    /// Value of the metric's label.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Key => "key",
-            Self::Value => "value",
-            Self::Limit => "limit",
-        }
+labels! {
+    /// Reason why an audit annotation of a hook is left out.
+    pub enum DroppedAnnotation {
+        /// `<hook>/<key>` is no qualified name.
+        Key = "key",
+        /// The key has another value already.
+        Value = "value",
+        /// The answer holds more of them than are taken.
+        Limit = "limit",
     }
 }
 
-/// Reason why a hook is called once more about the same review.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Repeat {
-    /// It answered 429 or 5xx with `Retry-After`.
-    RetryAfter,
-    /// Its failure policy is Retry.
-    Policy,
-}
-
-impl Repeat {
-    /// All of them.
-    pub(super) const ALL: [Self; 2] = [Self::RetryAfter, Self::Policy];
-
-    /// Value of the metric's label.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::RetryAfter => "retry_after",
-            Self::Policy => "policy",
-        }
+labels! {
+    /// Reason why a hook is called once more about the same review.
+    pub enum Repeat {
+        /// It answered 429 or 5xx with `Retry-After`.
+        RetryAfter = "retry_after",
+        /// Its failure policy is Retry.
+        Policy = "policy",
     }
 }
 
@@ -108,9 +84,9 @@ pub struct HookMetrics {
     /// Requests that it has rejected.
     pub(super) rejections: Rejections,
     /// Annotations left out, by cause.
-    pub(super) annotations_dropped: [AtomicU64; DroppedAnnotation::ALL.len()],
+    pub(super) annotations_dropped: [AtomicU64; DroppedAnnotation::LABELS.len()],
     /// Repeated calls, by cause.
-    pub(super) repeats: [AtomicU64; Repeat::ALL.len()],
+    pub(super) repeats: [AtomicU64; Repeat::LABELS.len()],
     /// Reviews that it was not asked about, as it passed no probe.
     pub(super) unasked: AtomicU64,
     /// Calls ahead of its turn that did not count.
@@ -271,7 +247,7 @@ impl HookMetrics {
         self.failure_lines.pass()
     }
 
-    /// The same of what is dropped from its answers.
+    /// May something that is dropped from its answers be logged now? Then: how many lines were held back since the last.
     pub fn may_log_dropped(&self) -> Option<u64> {
         self.dropped.pass()
     }
@@ -279,6 +255,65 @@ impl HookMetrics {
     fn failed(&self, kind: FailureKind, policy: usize) {
         self.failures[kind as usize][policy].fetch_add(1, Relaxed);
         self.recent.failed(kind as u8, self.counts());
+    }
+}
+
+/// Most different rejections of one hook that are told apart: the code of a denial is the hook's to choose. Denials beyond
+/// are counted without it.
+const MAX_REJECTION_KINDS: usize = 64;
+
+/// Codes above it are counted as this one. Upstream: `pkg/admission/metrics/metrics.go`.
+const MAX_CODE: i32 = 600;
+
+/// Cause for which a hook rejects a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RejectionCause {
+    /// The hook said no.
+    Denied,
+    /// Its call failed, and its failure policy rejects; or it may not be called on a dry run.
+    FailedClosed,
+    /// Its patch cannot be applied.
+    PatchRefused,
+}
+
+impl RejectionCause {
+    /// Value of the metric's label: that of `gatepost_hook_calls_total` where it has one.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Denied => "denied",
+            Self::FailedClosed => "failed_closed",
+            Self::PatchRefused => "patch_refused",
+        }
+    }
+}
+
+/// Operation, by its index; cause, and code: `None` for any other.
+type Key = (usize, RejectionCause, Option<u16>);
+
+/// Counts of rejections. The lock is taken for rejected requests only.
+#[derive(Debug, Default)]
+pub(super) struct Rejections(Mutex<BTreeMap<Key, u64>>);
+
+impl Rejections {
+    /// One more.
+    pub(super) fn count(&self, operation: Operation, cause: RejectionCause, code: i32) {
+        let code = u16::try_from(code.clamp(0, MAX_CODE)).ok();
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (operation.index(), cause, code);
+        let is_told_apart =
+            cause != RejectionCause::Denied || counts.len() < MAX_REJECTION_KINDS || counts.contains_key(&key);
+        let key = if is_told_apart { key } else { (operation.index(), cause, None) };
+        *counts.entry(key).or_default() += 1;
+    }
+
+    /// All of them: operation, cause, code and count.
+    pub(super) fn all(&self) -> Vec<(&'static str, &'static str, String, u64)> {
+        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let shown = |((operation, cause, code), count): (Key, u64)| {
+            let operation = Operation::ALL.get(operation).map_or("", |operation| operation.as_str());
+            (operation, cause.as_str(), code.map_or_else(|| "other".to_owned(), |code| code.to_string()), count)
+        };
+        counts.into_iter().map(shown).collect()
     }
 }
 
@@ -341,5 +376,36 @@ mod tests {
         for (kind, [open, closed]) in FailureKind::ALL.iter().zip(&metrics.failures) {
             assert_eq!((open.load(Relaxed), closed.load(Relaxed)), (0, 1), "{}", kind.as_str());
         }
+    }
+
+    #[test]
+    fn rejections_are_told_apart_up_to_a_bound() {
+        let rejections = Rejections::default();
+        for code in [403, 403, 601, i32::MAX, -1] {
+            rejections.count(Operation::Create, RejectionCause::Denied, code);
+        }
+        rejections.count(Operation::Connect, RejectionCause::FailedClosed, 500);
+        let of = |operation, cause, code: &str, count| (operation, cause, code.to_owned(), count);
+        assert_eq!(
+            rejections.all(),
+            [
+                of("CREATE", "denied", "0", 1),
+                of("CREATE", "denied", "403", 2),
+                of("CREATE", "denied", "600", 2),
+                of("CONNECT", "failed_closed", "500", 1),
+            ]
+        );
+        for code in 0..1000 {
+            rejections.count(Operation::Delete, RejectionCause::Denied, code);
+        }
+        rejections.count(Operation::Create, RejectionCause::Denied, 403);
+        let all = rejections.all();
+        assert_eq!(all.len(), MAX_REJECTION_KINDS + 1);
+        rejections.count(Operation::Delete, RejectionCause::FailedClosed, 500);
+        assert!(rejections.all().contains(&of("DELETE", "failed_closed", "500", 1)), "a code of ours is always told");
+        assert!(all.contains(&of("CREATE", "denied", "403", 3)), "known ones count on: {all:?}");
+        let deleted: Vec<_> = all.iter().filter(|(operation, ..)| *operation == "DELETE").collect();
+        assert_eq!(deleted.iter().map(|(.., count)| count).sum::<u64>(), 1000, "none is lost");
+        assert!(deleted.iter().any(|(_, _, code, _)| code == "other"), "{deleted:?}");
     }
 }

@@ -8,40 +8,33 @@ use std::{
 
 use super::{
     cells::Cells,
+    outcome::labels,
     recent::{Counts, RecentCallFailures, RecentResults},
 };
 use crate::model::FailurePolicy;
 
-/// End of one initializer's turn at one object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InitializerOutcome {
-    /// It has changed the object.
-    Changed,
-    /// It has left the object as it was.
-    Unchanged,
-    /// It has refused the object.
-    Rejected,
-    /// It did not act, or not as it should, and is passed over.
-    FailedOpen,
-    /// The same, and the request is rejected.
-    FailedClosed,
-    /// Too many objects waited already, and the request is rejected.
-    Shed,
+labels! {
+    /// End of one initializer's turn at one object.
+    pub enum InitializerOutcome {
+        /// It has changed the object.
+        Changed = "changed",
+        /// It has left the object as it was.
+        Unchanged = "unchanged",
+        /// It has refused the object.
+        Rejected = "rejected",
+        /// It did not act, or not as it should, and is passed over.
+        FailedOpen = "failed_open",
+        /// The same, and the request is rejected.
+        FailedClosed = "failed_closed",
+        /// Too many objects waited already, and the request is rejected.
+        Shed = "shed",
+    }
 }
 
 impl InitializerOutcome {
-    /// Labels, by index.
-    pub(super) const LABELS: [&'static str; 6] =
-        ["changed", "unchanged", "rejected", "failed_open", "failed_closed", "shed"];
-
     /// All of them.
     const ALL: [Self; 6] =
         [Self::Changed, Self::Unchanged, Self::Rejected, Self::FailedOpen, Self::FailedClosed, Self::Shed];
-
-    /// The label of metrics and of the audit log.
-    pub fn as_str(self) -> &'static str {
-        Self::LABELS[self as usize]
-    }
 
     /// Did it not act?
     fn is_failure(self) -> bool {
@@ -49,29 +42,24 @@ impl InitializerOutcome {
     }
 }
 
-/// Reason why a report of a stored object was dropped. The bounded label of `gatepost_stored_reports_dropped_total`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DroppedReport {
-    /// The message is longer than a list and a Status can be.
-    Message,
-    /// Its list has more names than are read.
-    Names,
-    /// Its result has more causes than are read.
-    Causes,
-    /// A name, uid or version of it is longer than any that an object can have.
-    Text,
-    /// It says that an object is initialized or gone which was not reported as unfinished, and which no CREATE waits for.
-    Unknown,
-    /// No apiserver could make it.
-    Unreadable,
-    /// There is no room for it in the memory budget.
-    NoRoom,
-}
-
-impl DroppedReport {
-    /// Labels, by index.
-    pub(super) const LABELS: [&'static str; 7] =
-        ["message", "names", "causes", "text", "unknown_object", "unreadable", "no_room"];
+labels! {
+    /// Reason why a report of a stored object was dropped. The bounded label of `gatepost_stored_reports_dropped_total`.
+    pub enum DroppedReport {
+        /// The message is longer than a list and a Status can be.
+        Message = "message",
+        /// Its list has more names than are read.
+        Names = "names",
+        /// Its result has more causes than are read.
+        Causes = "causes",
+        /// A name, uid or version of it is longer than any that an object can have.
+        Text = "text",
+        /// It says that an object is initialized or gone which was not reported as unfinished, and which no CREATE waits for.
+        Unknown = "unknown_object",
+        /// No apiserver could make it.
+        Unreadable = "unreadable",
+        /// There is no room for it in the memory budget.
+        NoRoom = "no_room",
+    }
 }
 
 /// Counts and durations of one initializer's turns.

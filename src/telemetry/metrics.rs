@@ -1,7 +1,9 @@
 //! Metrics: every counter there is; counting takes no lock and looks nothing up.
 
 use std::{
-    array, fmt,
+    array,
+    collections::BTreeMap,
+    fmt,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -10,11 +12,10 @@ use std::{
 };
 
 use super::{
-    AccessReviewOutcome, AdoptionMetrics, Attendance, BypassMetrics, DroppedReport, HookMetrics, InitializerMetrics,
-    ReadOutcome, Reading, Refused, RequestOutcome, TlsReload, cells::Cells, initializer::Attended, named::Named,
-    reading::Readings,
+    AccessReviewOutcome, AdoptionMetrics, Attendance, DroppedReport, HookMetrics, InitializerMetrics, ReadOutcome,
+    Reading, Refused, RequestOutcome, TlsReload, cells::Cells, initializer::Attended, reading::Readings, table::Family,
 };
-use crate::model::HookType;
+use crate::model::{BypassEffect, HookType};
 
 /// All counters.
 pub struct Metrics {
@@ -214,6 +215,11 @@ impl Metrics {
         self.readings.get(reading)
     }
 
+    /// Values of that family that others own, each with the value of its label.
+    pub(super) fn read_all(&self, family: &Family) -> impl Iterator<Item = (&'static str, f64)> {
+        self.readings.of(family)
+    }
+
     /// Every hook's counters, by type and name.
     pub(super) fn hooks(&self) -> Vec<(HookType, Arc<str>, Arc<HookMetrics>)> {
         let of_type = |hook_type| {
@@ -224,6 +230,52 @@ impl Metrics {
     }
 }
 
+/// Beyond this many names, counters that nobody holds any longer are forgotten when a new name comes: a configuration
+/// that keeps inventing names must not grow us for ever.
+const MAX_UNUSED_NAMES: usize = 4096;
+
+/// Counters by name.
+#[derive(Debug)]
+pub(super) struct Named<T>(Mutex<BTreeMap<Arc<str>, Arc<T>>>);
+
+impl<T> Default for Named<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T> Named<T> {
+    /// Value of that name, the same one at every call while it is in use.
+    pub(super) fn get(&self, name: &Arc<str>, new: impl FnOnce() -> T) -> Arc<T> {
+        let mut named = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if named.len() >= MAX_UNUSED_NAMES && !named.contains_key(name) {
+            named.retain(|_, counters| Arc::strong_count(counters) > 1);
+        }
+        named.entry(Arc::clone(name)).or_insert_with(|| Arc::new(new())).clone()
+    }
+
+    /// All of them, by name.
+    pub(super) fn all(&self) -> Vec<(Arc<str>, Arc<T>)> {
+        let named = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        named.iter().map(|(name, counters)| (Arc::clone(name), Arc::clone(counters))).collect()
+    }
+}
+
+/// Counts of requests that a bypass has applied to, by its effect, which a change of the configuration may change.
+#[derive(Debug, Default)]
+pub struct BypassMetrics([AtomicU64; BypassEffect::ALL.len()]);
+
+impl BypassMetrics {
+    /// It applied to one request.
+    pub fn record(&self, effect: BypassEffect) {
+        self.0[effect.index()].fetch_add(1, Relaxed);
+    }
+
+    /// Count for each effect.
+    pub(super) fn counts(&self) -> impl Iterator<Item = (BypassEffect, u64)> {
+        BypassEffect::ALL.into_iter().zip(&self.0).map(|(effect, cell)| (effect, cell.load(Relaxed)))
+    }
+}
+
 #[cfg(test)]
-#[path = "metrics/tests.rs"]
 mod tests;

@@ -2,8 +2,6 @@
 
 mod adoption;
 pub mod audit;
-mod audit_file;
-mod bypass;
 mod cells;
 mod exposition;
 pub mod faults;
@@ -12,17 +10,16 @@ mod initializer;
 mod line_writer;
 pub mod log;
 mod metrics;
-mod named;
 mod outcome;
 mod read_proxy;
 mod reading;
 mod recent;
-mod rejections;
 pub mod table;
 
+pub use self::hook::RejectionCause;
+pub use self::metrics::BypassMetrics;
 pub use adoption::{AdoptionMetrics, Webhooks};
 pub use audit::Audit;
-pub use bypass::BypassMetrics;
 pub use exposition::CONTENT_TYPE;
 pub use faults::UnreadableObjects;
 pub use gatepost_base::throttle::Throttle;
@@ -36,4 +33,3 @@ pub use read_proxy::{
 };
 pub use reading::Reading;
 pub use recent::{LastFailure, RecentCallFailures, RecentInVain, Recovery, SAMPLE_EVERY};
-pub use rejections::RejectionCause;

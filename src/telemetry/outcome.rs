@@ -1,132 +1,116 @@
 //! Outcome: ends of requests, reads and reloads, each the label of one counter.
 
-/// End of one request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RequestOutcome {
-    /// The write may happen.
-    Allowed,
-    /// A hook or an initializer said no, or the creator of an object may not choose its initializers so.
-    Denied,
-    /// A CallFailure under Fail, or a held error of matching, rejected it.
-    Failed,
-    /// Refused unasked: stale configuration.
-    Stale,
-    /// Our fault.
-    Internal,
-    /// Allowed without asking a hook, as a bypass says so.
-    Bypassed,
+/// Defines an enum whose variants are values of a metric's label.
+macro_rules! labels {
+    ($(#[$about:meta])* pub enum $name:ident { $($(#[$variant_about:meta])* $variant:ident = $label:literal,)* }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name { $($(#[$variant_about])* $variant,)* }
+
+        impl $name {
+            /// Values of the label, in the order of the variants.
+            pub const LABELS: [&'static str; [$($label),*].len()] = [$($label),*];
+
+            /// Value of the label.
+            pub const fn as_str(self) -> &'static str {
+                Self::LABELS[self as usize]
+            }
+        }
+    };
+}
+pub(super) use labels;
+
+labels! {
+    /// End of one request.
+    pub enum RequestOutcome {
+        /// The write may happen.
+        Allowed = "allowed",
+        /// A hook or an initializer said no, or the creator of an object may not choose its initializers so.
+        Denied = "denied",
+        /// A CallFailure under Fail, or a held error of matching, rejected it.
+        Failed = "failed",
+        /// Refused unasked: stale configuration.
+        Stale = "stale",
+        /// Our fault.
+        Internal = "internal",
+        /// Allowed without asking a hook, as a bypass says so.
+        Bypassed = "bypassed",
+    }
 }
 
-impl RequestOutcome {
-    /// Labels, by index.
-    pub(super) const LABELS: [&'static str; 6] = ["allowed", "denied", "failed", "stale", "internal", "bypassed"];
+labels! {
+    /// Reason why a call or connection ended at the front. The bounded label of `gatepost_refused_total`.
+    pub enum Refused {
+        /// Neither HTTP/2 nor HTTP/1.1, or a head that is broken or too long.
+        Protocol = "protocol",
+        /// The TLS handshake failed.
+        TlsHandshake = "tls_handshake",
+        /// No TLS where TLS is spoken.
+        NotTls = "not_tls",
+        /// Another method than POST.
+        Method = "method",
+        /// Neither gRPC nor a review by its content type.
+        ContentType = "content_type",
+        /// Nothing is served at this path.
+        UnknownPath = "unknown_path",
+        /// No such method or service.
+        UnknownMethod = "unknown_method",
+        /// A compressed message.
+        Compressed = "compressed",
+        /// An unreadable `grpc-timeout` or `?timeout=`.
+        Timeout = "timeout",
+        /// Unreadable namespace labels.
+        NamespaceLabels = "namespace_labels",
+        /// Not exactly one whole gRPC message, or no body.
+        Framing = "framing",
+        /// A message beyond the limit.
+        TooLarge = "too_large",
+        /// No room in the memory budget.
+        Overloaded = "overloaded",
+        /// The deadline passed before the message had arrived.
+        Deadline = "deadline",
+        /// The message is not a review.
+        NotAReview = "not_a_review",
+        /// The caller went away before the verdict.
+        Cancelled = "cancelled",
+        /// Too many connections.
+        Connections = "connections",
+        /// A client beyond its share of connections, memory, or calls of health and reflection.
+        ClientShare = "client_share",
+        /// A message that came too slowly.
+        Stalled = "stalled",
+        /// A connection whose caller did not read its verdicts.
+        Unread = "unread",
+        /// A connection with more HTTP/2 frames than are of use.
+        Flood = "flood",
+        /// A connection whose peer answered no PING.
+        Unanswered = "unanswered",
+        /// An idle connection that made room for another.
+        Evicted = "evicted",
+        /// A review that has passed through too many Gateposts.
+        Loop = "loop",
+        /// A claim of an initializer's name by somebody who may not have it.
+        Claim = "claim",
+        /// More instances of initializers than there are places.
+        Instances = "instances",
+    }
 }
 
-/// Reason why a call or connection ended at the front. The bounded label of `gatepost_refused_total`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
-    /// Neither HTTP/2 nor HTTP/1.1, or a head that is broken or too long.
-    Protocol,
-    /// The TLS handshake failed.
-    TlsHandshake,
-    /// No TLS where TLS is spoken.
-    NotTls,
-    /// Another method than POST.
-    Method,
-    /// Neither gRPC nor a review by its content type.
-    ContentType,
-    /// Nothing is served at this path.
-    UnknownPath,
-    /// No such method or service.
-    UnknownMethod,
-    /// A compressed message.
-    Compressed,
-    /// An unreadable `grpc-timeout` or `?timeout=`.
-    Timeout,
-    /// Unreadable namespace labels.
-    NamespaceLabels,
-    /// Not exactly one whole gRPC message, or no body.
-    Framing,
-    /// A message beyond the limit.
-    TooLarge,
-    /// No room in the memory budget.
-    Overloaded,
-    /// The deadline passed before the message had arrived.
-    Deadline,
-    /// The message is not a review.
-    NotAReview,
-    /// The caller went away before the verdict.
-    Cancelled,
-    /// Too many connections.
-    Connections,
-    /// A client beyond its share of connections, memory, or calls of health and reflection.
-    ClientShare,
-    /// A message that came too slowly.
-    Stalled,
-    /// A connection whose caller did not read its verdicts.
-    Unread,
-    /// A connection with more HTTP/2 frames than are of use.
-    Flood,
-    /// A connection whose peer answered no PING.
-    Unanswered,
-    /// An idle connection that made room for another.
-    Evicted,
-    /// A review that has passed through too many Gateposts.
-    Loop,
-    /// A claim of an initializer's name by somebody who may not have it.
-    Claim,
-    /// More instances of initializers than there are places.
-    Instances,
-}
-
-impl Refused {
-    /// Labels, by index.
-    pub(super) const LABELS: [&'static str; 26] = [
-        "protocol",
-        "tls_handshake",
-        "not_tls",
-        "method",
-        "content_type",
-        "unknown_path",
-        "unknown_method",
-        "compressed",
-        "timeout",
-        "namespace_labels",
-        "framing",
-        "too_large",
-        "overloaded",
-        "deadline",
-        "not_a_review",
-        "cancelled",
-        "connections",
-        "client_share",
-        "stalled",
-        "unread",
-        "flood",
-        "unanswered",
-        "evicted",
-        "loop",
-        "claim",
-        "instances",
-    ];
-}
-
-/// Result of one access review: decision of a cluster's authorizer on an access check, or none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AccessReviewOutcome {
-    /// The user may do that.
-    Allowed,
-    /// The user may not.
-    Denied,
-    /// No decision came.
-    Failed,
-    /// The request that it was for ended before.
-    Abandoned,
+labels! {
+    /// Result of one access review: decision of a cluster's authorizer on an access check, or none.
+    pub enum AccessReviewOutcome {
+        /// The user may do that.
+        Allowed = "allowed",
+        /// The user may not.
+        Denied = "denied",
+        /// No decision came.
+        Failed = "failed",
+        /// The request that it was for ended before.
+        Abandoned = "abandoned",
+    }
 }
 
 impl AccessReviewOutcome {
-    /// Labels, by index.
-    pub(super) const LABELS: [&'static str; 4] = ["allowed", "denied", "failed", "abandoned"];
     /// Index of those that took no time of their own.
     pub(super) const ABANDONED: usize = Self::Abandoned as usize;
 }
@@ -188,16 +172,12 @@ impl ReadOutcome {
     }
 }
 
-/// Result of a change of the TLS files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TlsReload {
-    /// In force for new connections.
-    Replaced,
-    /// Unusable.
-    Rejected,
-}
-
-impl TlsReload {
-    /// Labels, by index.
-    pub(super) const LABELS: [&'static str; 2] = ["replaced", "rejected"];
+labels! {
+    /// Result of a change of the TLS files.
+    pub enum TlsReload {
+        /// In force for new connections.
+        Replaced = "replaced",
+        /// Unusable.
+        Rejected = "rejected",
+    }
 }

@@ -6,6 +6,8 @@ use std::{
     time::Duration,
 };
 
+use super::outcome::labels;
+
 /// End of one request to a read proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyOutcome {
@@ -46,114 +48,82 @@ impl ProxyOutcome {
     }
 }
 
-/// Reason why a read proxy answers in the apiserver's place. The bounded label of `gatepost_read_proxy_refused_total`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProxyRefused {
-    /// The certificate or the token is nobody's.
-    Unauthorized,
-    /// A request of which nobody can say what an apiserver will make.
-    BadRequest,
-    /// A method that is none of the API's.
-    Method,
-    /// No URL has room for the selector.
-    TooLong,
-    /// The token, or the user that is named, is too large to ask about.
-    LargeUser,
-    /// No place for a write.
-    Holds,
-    /// No memory for objects that are looked at.
-    Memory,
-    /// No turn to ask about a user.
-    Questions,
-    /// A question of the proxy had no answer.
-    Unanswered,
-    /// There is no connection to the apiserver.
-    Unreachable,
-    /// The apiserver was lost before its answer.
-    Lost,
-    /// The object is larger than any.
-    LargeObject,
-    /// The answer shows no object.
-    UnknownObject,
-    /// The object has gone while it was looked at, or another has taken its name.
-    Replaced,
-    /// The object was stored, and cannot be shown to its creator.
-    Unread,
+labels! {
+    /// Reason why a read proxy answers in the apiserver's place. The bounded label of `gatepost_read_proxy_refused_total`.
+    pub enum ProxyRefused {
+        /// The certificate or the token is nobody's.
+        Unauthorized = "unauthorized",
+        /// A request of which nobody can say what an apiserver will make.
+        BadRequest = "bad_request",
+        /// A method that is none of the API's.
+        Method = "method",
+        /// No URL has room for the selector.
+        TooLong = "too_long",
+        /// The token, or the user that is named, is too large to ask about.
+        LargeUser = "large_user",
+        /// No place for a write.
+        Holds = "holds",
+        /// No memory for objects that are looked at.
+        Memory = "memory",
+        /// No turn to ask about a user.
+        Questions = "questions",
+        /// A question of the proxy had no answer.
+        Unanswered = "unanswered",
+        /// There is no connection to the apiserver.
+        Unreachable = "unreachable",
+        /// The apiserver was lost before its answer.
+        Lost = "lost",
+        /// The object is larger than any.
+        LargeObject = "large_object",
+        /// The answer shows no object.
+        UnknownObject = "unknown_object",
+        /// The object has gone while it was looked at, or another has taken its name.
+        Replaced = "replaced",
+        /// The object was stored, and cannot be shown to its creator.
+        Unread = "unread",
+    }
 }
 
-impl ProxyRefused {
-    /// Labels, by index.
-    pub(super) const LABELS: [&'static str; 15] = [
-        "unauthorized",
-        "bad_request",
-        "method",
-        "too_long",
-        "large_user",
-        "holds",
-        "memory",
-        "questions",
-        "unanswered",
-        "unreachable",
-        "lost",
-        "large_object",
-        "unknown_object",
-        "replaced",
-        "unread",
-    ];
+labels! {
+    /// End of a hold: of an answer to CREATE.
+    pub enum ProxyHoldEnd {
+        /// The object is initialized.
+        Completed = "completed",
+        /// An initializer has refused it.
+        Failed = "failed",
+        /// It was deleted.
+        Deleted = "deleted",
+        /// Time is up.
+        TimedOut = "timed_out",
+        /// The creator has left.
+        Abandoned = "abandoned",
+    }
 }
 
-/// End of a hold: of an answer to CREATE.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProxyHoldEnd {
-    /// The object is initialized.
-    Completed,
-    /// An initializer has refused it.
-    Failed,
-    /// It was deleted.
-    Deleted,
-    /// Time is up.
-    TimedOut,
-    /// The creator has left.
-    Abandoned,
+labels! {
+    /// Question about a user.
+    pub enum ProxyQuestion {
+        /// Whose is this token?
+        Token = "token",
+        /// May this user initialize?
+        Access = "access",
+    }
 }
 
-impl ProxyHoldEnd {
-    /// Labels, by index.
-    pub(super) const LABELS: [&'static str; 5] = ["completed", "failed", "deleted", "timed_out", "abandoned"];
-}
-
-/// Question about a user.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProxyQuestion {
-    /// Whose is this token?
-    Token,
-    /// May this user initialize?
-    Access,
-}
-
-impl ProxyQuestion {
-    /// Labels, by index.
-    pub(super) const LABELS: [&'static str; 2] = ["token", "access"];
-}
-
-/// End of a question about a user.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QuestionEnd {
-    /// It is somebody's; the user may.
-    Yes,
-    /// It is nobody's; the user may not.
-    No,
-    /// No answer.
-    Failed,
-    /// No turn to ask.
-    Busy,
-    /// The request has ended before.
-    Abandoned,
-}
-
-impl QuestionEnd {
-    /// Labels, by index.
-    pub(super) const LABELS: [&'static str; 5] = ["yes", "no", "failed", "busy", "abandoned"];
+labels! {
+    /// End of a question about a user.
+    pub enum QuestionEnd {
+        /// It is somebody's; the user may.
+        Yes = "yes",
+        /// It is nobody's; the user may not.
+        No = "no",
+        /// No answer.
+        Failed = "failed",
+        /// No turn to ask.
+        Busy = "busy",
+        /// The request has ended before.
+        Abandoned = "abandoned",
+    }
 }
 
 /// Counters of a read proxy.

@@ -2,139 +2,73 @@
 
 use std::sync::{Mutex, PoisonError};
 
-/// A value that somebody else owns and that is read when the metrics are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reading {
-    /// Reviews being read or decided.
-    InflightRequests,
-    /// Bytes held for them.
-    HeldForReviews,
-    /// Bytes held for hooks' answers.
-    HeldForAnswers,
-    /// Bytes held by queues towards hooks, of calls nobody waits for any more.
-    HeldForQueues,
-    /// Bytes held for verdicts that are not yet sent.
-    HeldForVerdicts,
-    /// The most that may be held for all of these.
-    MemoryLimit,
-    /// Callers' connections.
-    OpenConnections,
-    /// Connections to hooks.
-    HookConnections,
-    /// The most of them that there may be.
-    HookConnectionsLimit,
-    /// Age of the configuration in seconds.
-    ConfigAge,
-    /// Number of the configuration.
-    ConfigGeneration,
-    /// 1 while the newest configuration is not in force as it was written.
-    ConfigRejected,
-    /// Documents in force in their last good state.
-    DocumentsHeldBack,
-    /// Documents of which nothing is in force.
-    DocumentsLeftOut,
-    /// 1 while the last good configuration on disk is in use.
-    ConfigFromLastGood,
-    /// 1 while it cannot be written.
-    LastGoodUnwritten,
-    /// Audit lines not written.
-    AuditLost,
-    /// Namespaces whose labels are known.
-    Namespaces,
-    /// Time since the apiserver last spoke of them, in seconds.
-    NamespacesAge,
-    /// Time since the endpoints of hooks' Services were confirmed, in seconds.
-    EndpointsAge,
-    /// Break-glass documents that are open.
-    BreakGlassOpen,
-    /// Hooks in force.
-    Hooks,
-    /// Hooks that are asked where they are configured.
-    HooksActive,
-    /// Hooks that are asked although no probe has passed in time.
-    HooksUnproven,
-    /// Hooks that are asked at their former endpoint.
-    HooksMoving,
-    /// Hooks that are not asked before a probe has passed.
-    HooksProbing,
-    /// Hooks that are asked no more, but by reviews under way.
-    HooksDraining,
-    /// Hooks that are configured and not asked.
-    HooksUnasked,
-    /// Hooks that have passed no probe in time.
-    HooksOverdue,
-    /// Hooks of which the registration does not send everything.
-    RegistrationUncovered,
-    /// Objects that apiservers report as stored and not initialized.
-    StoredUnfinished,
-    /// CREATEs of such objects that are held.
-    StoredHolds,
-    /// Processor time that the process has used, in seconds.
-    ProcessCpu,
-    /// Memory of the process in use, in bytes.
-    ProcessResident,
-    /// Address space of the process, in bytes.
-    ProcessVirtual,
-    /// Open files.
-    ProcessOpenFiles,
-    /// The most files that may be open.
-    ProcessMostFiles,
-    /// Start of the process, in seconds since 1970.
-    ProcessStart,
+use super::table::{self, Family};
+
+/// Defines the readings, each with its family and the value of the family's label, if it has one.
+macro_rules! readings {
+    ($($id:ident = $family:ident $label:literal,)*) => {
+        /// A value that somebody else owns and that is read when the metrics are.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Reading { $(#[doc = concat!("Of [`", stringify!($family), "`](table::", stringify!($family), ").")] $id,)* }
+
+        impl Reading {
+            /// All of them.
+            pub const ALL: [Self; [$(Self::$id),*].len()] = [$(Self::$id),*];
+
+            /// Family, and value of its label, or "".
+            fn place(self) -> (&'static Family, &'static str) {
+                match self { $(Self::$id => (&table::$family, $label),)* }
+            }
+        }
+    };
 }
 
-/// Number of readings.
-const READINGS: usize = Reading::ProcessStart as usize + 1;
-
-impl Reading {
-    /// All of them.
-    pub const ALL: [Self; READINGS] = [
-        Self::InflightRequests,
-        Self::HeldForReviews,
-        Self::HeldForAnswers,
-        Self::HeldForQueues,
-        Self::HeldForVerdicts,
-        Self::MemoryLimit,
-        Self::OpenConnections,
-        Self::HookConnections,
-        Self::HookConnectionsLimit,
-        Self::ConfigAge,
-        Self::ConfigGeneration,
-        Self::ConfigRejected,
-        Self::DocumentsHeldBack,
-        Self::DocumentsLeftOut,
-        Self::ConfigFromLastGood,
-        Self::LastGoodUnwritten,
-        Self::AuditLost,
-        Self::Namespaces,
-        Self::NamespacesAge,
-        Self::EndpointsAge,
-        Self::BreakGlassOpen,
-        Self::Hooks,
-        Self::HooksActive,
-        Self::HooksUnproven,
-        Self::HooksMoving,
-        Self::HooksProbing,
-        Self::HooksDraining,
-        Self::HooksUnasked,
-        Self::HooksOverdue,
-        Self::RegistrationUncovered,
-        Self::StoredUnfinished,
-        Self::StoredHolds,
-        Self::ProcessCpu,
-        Self::ProcessResident,
-        Self::ProcessVirtual,
-        Self::ProcessOpenFiles,
-        Self::ProcessMostFiles,
-        Self::ProcessStart,
-    ];
+readings! {
+    InflightRequests = INFLIGHT_REQUESTS "",
+    HeldForReviews = INFLIGHT_BYTES "review",
+    HeldForAnswers = INFLIGHT_BYTES "answer",
+    HeldForQueues = INFLIGHT_BYTES "queue",
+    HeldForVerdicts = INFLIGHT_BYTES "verdict",
+    MemoryLimit = INFLIGHT_LIMIT "",
+    OpenConnections = OPEN_CONNECTIONS "",
+    HookConnections = HOOK_CONNECTIONS "",
+    HookConnectionsLimit = HOOK_CONNECTIONS_LIMIT "",
+    ConfigAge = CONFIG_AGE "",
+    ConfigGeneration = CONFIG_GENERATION "",
+    ConfigRejected = CONFIG_REJECTED "",
+    DocumentsHeldBack = DOCUMENTS_HELD_BACK "",
+    DocumentsLeftOut = DOCUMENTS_LEFT_OUT "",
+    ConfigFromLastGood = CONFIG_FROM_LAST_GOOD "",
+    LastGoodUnwritten = LAST_GOOD_UNWRITTEN "",
+    AuditLost = AUDIT_LOST "",
+    Namespaces = NAMESPACES "",
+    NamespacesAge = NAMESPACES_AGE "",
+    EndpointsAge = ENDPOINTS_AGE "",
+    BreakGlassOpen = BREAK_GLASS_OPEN "",
+    Hooks = HOOKS "",
+    HooksActive = HOOKS_BY_STATE "active",
+    HooksUnproven = HOOKS_BY_STATE "unproven",
+    HooksMoving = HOOKS_BY_STATE "moving",
+    HooksProbing = HOOKS_BY_STATE "probing",
+    HooksDraining = HOOKS_BY_STATE "draining",
+    HooksUnasked = HOOKS_UNASKED "",
+    HooksOverdue = HOOKS_OVERDUE "",
+    RegistrationUncovered = REGISTRATION_UNCOVERED "",
+    StoredUnfinished = STORED_UNFINISHED "",
+    StoredHolds = STORED_HOLDS "",
+    ProcessCpu = PROCESS_CPU "",
+    ProcessResident = PROCESS_RESIDENT "",
+    ProcessVirtual = PROCESS_VIRTUAL "",
+    ProcessOpenFiles = PROCESS_OPEN_FDS "",
+    ProcessMostFiles = PROCESS_MAX_FDS "",
+    ProcessStart = PROCESS_START "",
 }
 
 /// Reads a value; `None` leaves the metric out.
 type Read = Box<dyn Fn() -> Option<f64> + Send + Sync>;
 
 /// Source of each value.
-pub(super) struct Readings(Mutex<[Option<Read>; READINGS]>);
+pub(super) struct Readings(Mutex<[Option<Read>; Reading::ALL.len()]>);
 
 impl Default for Readings {
     fn default() -> Self {
@@ -151,5 +85,11 @@ impl Readings {
     /// The value, where somebody knows it.
     pub(super) fn get(&self, reading: Reading) -> Option<f64> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)[reading as usize].as_ref().and_then(|read| read())
+    }
+
+    /// The values of that family that somebody knows, each with the value of its label.
+    pub(super) fn of(&self, family: &Family) -> impl Iterator<Item = (&'static str, f64)> {
+        let of_family = Reading::ALL.into_iter().filter(move |reading| reading.place().0.name == family.name);
+        of_family.filter_map(|reading| Some((reading.place().1, self.get(reading)?)))
     }
 }

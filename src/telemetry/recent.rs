@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_recent_is_what_was_counted_within_the_last_minutes() {
+    fn recent_results_are_those_of_the_last_minutes() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let counts = |calls, failed| Counts { calls, failed, ..Counts::default() };

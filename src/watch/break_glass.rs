@@ -10,10 +10,7 @@ use tokio::time::{self, MissedTickBehavior};
 
 use crate::{
     files::BlockingReads,
-    live::{
-        Current,
-        break_glass::{BreakGlasses, GlassOrigin, Reread},
-    },
+    live::break_glass::{BreakGlasses, GlassOrigin, Reread},
     model::BreakGlass,
     snapshot::{self, SourceFile},
     source::{READ_DEADLINE, guarded},
@@ -22,17 +19,16 @@ use crate::{
 /// Result of one read of the file: its sound documents, and a fault.
 type Found = (Vec<BreakGlass>, Option<String>);
 
-/// Looks after what is open in `current` for ever; `file`: the one of `--break-glass-file`.
-pub async fn keep(current: Arc<Current>, file: Option<PathBuf>, every: Duration) {
+/// Looks after what is open for ever; `file`: the one of `--break-glass-file`.
+pub async fn keep(glasses: Arc<BreakGlasses>, file: Option<PathBuf>, every: Duration) {
     let (reads, mut reread) = (BlockingReads::default(), Reread::default());
     let mut ticks = time::interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         ticks.tick().await;
-        let glasses = current.break_glass();
         if let Some(path) = file.clone() {
             match reads.run(READ_DEADLINE, move || read(&path)).await {
-                Ok((documents, problem)) => take(glasses, (reread.heeded(documents), problem)),
+                Ok((documents, problem)) => take(&glasses, (reread.heeded(documents), problem)),
                 // Documents read before stay open for their own time.
                 Err(unread) => glasses.set_file_problem(Some(unread.to_string())),
             }

@@ -1,4 +1,4 @@
-//! Watch: the loops that keep what is in force current, beside the configuration itself. One file a loop.
+//! Watch: the loops that keep what is in force current, beside the configuration itself.
 
 pub mod access_reviews;
 pub mod adoption;

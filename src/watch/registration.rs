@@ -16,7 +16,7 @@ use tokio::{
 
 use crate::{
     kube::{KubeAccess, KubeError, ReloadingClient},
-    live::{Current, RegistrationState},
+    live::{Current, RegistrationState, ReplicaHealth, configuration_status::Latest},
     model::HookType,
     snapshot::{
         Snapshot,
@@ -49,6 +49,7 @@ pub struct RegistrationWatch {
     connection: ReloadingClient,
     name: Arc<str>,
     current: Arc<Current>,
+    state: Arc<Latest<RegistrationState>>,
     every: Duration,
     /// The states of the registration and of the configuration that were compared last.
     compared: Option<(String, String)>,
@@ -65,11 +66,12 @@ impl RegistrationWatch {
     ///
     /// # Errors
     /// Address or credentials that cannot be read.
-    pub async fn new(access: KubeAccess, name: &str, current: Arc<Current>) -> Result<Self, KubeError> {
+    pub async fn new(access: KubeAccess, name: &str, health: &ReplicaHealth) -> Result<Self, KubeError> {
         Ok(Self {
             connection: ReloadingClient::new(access).await?,
             name: name.into(),
-            current,
+            current: Arc::clone(&health.current),
+            state: Arc::clone(&health.registration),
             every: EVERY,
             compared: None,
             logged: Arc::default(),
@@ -96,7 +98,7 @@ impl RegistrationWatch {
                 Err(_) => Err(format!("no answer from {}", self.connection.server())),
             };
             self.report_read(read.err());
-            self.current.registration.set(Some(RegistrationState {
+            self.state.set(Some(RegistrationState {
                 name: Arc::clone(&self.name),
                 compared: self.at.map(|at| (Arc::clone(&self.logged), at)),
                 failure: self.failed.clone(),

@@ -252,7 +252,7 @@ async fn silence_ends_with_the_deadline() {
 }
 
 #[tokio::test]
-async fn who_cannot_be_reached_is_named_with_the_reason() {
+async fn unreachable_replicas_are_named_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new("cluster");
     let expired = Cluster::over_tls(&authority.ending(2020), None).await;

@@ -15,7 +15,7 @@ use crate::support::{
 };
 use gatepost::{
     kube::KubeAccess,
-    live::{Current, replica_faults},
+    live::ReplicaHealth,
     runtime::{Settings, Sidecar},
     watch::RegistrationWatch,
 };
@@ -38,8 +38,8 @@ fn says(cluster: &Cluster, object: &Value) {
     cluster.says(REGISTRATION, Say::Text(object.to_string().leak()));
 }
 
-fn uncovered(current: &Current) -> Option<usize> {
-    Some(current.registration.get()?.uncovered(Instant::now())?.len())
+fn uncovered(health: &ReplicaHealth) -> Option<usize> {
+    Some(health.registration.get()?.uncovered(Instant::now())?.len())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -56,15 +56,15 @@ async fn drift_comes_and_goes_with_the_registration() {
     let counted = || running.metrics.render().expect("text").contains("gatepost_registration_uncovered_hooks 1.0");
     until("the sidecar counts it", counted).await;
 
-    let watch = RegistrationWatch::new(access(), "mine", Arc::clone(&running.current)).await.expect("can be read");
+    let watch = RegistrationWatch::new(access(), "mine", &running.health).await.expect("can be read");
     let watch = watch.every(Duration::from_millis(20));
     let watching = tokio::spawn(watch.run());
-    until("it is found", || uncovered(&running.current) == Some(1)).await;
+    until("it is found", || uncovered(&running.health) == Some(1)).await;
     says(&cluster, &registration("2", &["*"]));
-    until("it is mended", || uncovered(&running.current) == Some(0)).await;
+    until("it is mended", || uncovered(&running.health) == Some(0)).await;
     cluster.says(REGISTRATION, Say::Status(404));
-    until("it is gone", || uncovered(&running.current) == Some(1)).await;
-    let faults = replica_faults(&running.current, (Instant::now(), SystemTime::now()));
+    until("it is gone", || uncovered(&running.health) == Some(1)).await;
+    let faults = running.health.faults((Instant::now(), SystemTime::now()));
     let missing = "REGISTRATION mine does not send all requests that are to be seen, and they pass unseen: \
                    test/h.example.com/0: there is no such registration; run gatepost register";
     assert!(matches!(&*faults, [one] if one.to_string().starts_with(missing)), "{faults:?}");
@@ -76,7 +76,7 @@ async fn drift_comes_and_goes_with_the_registration() {
         times.get() > 2
     };
     until("it was asked again", asked_again).await;
-    assert_eq!(uncovered(&running.current), Some(1), "what cannot be read is as it was");
+    assert_eq!(uncovered(&running.health), Some(1), "what cannot be read is as it was");
     watching.abort();
 
     // Mutating hooks have a registration of their own, by the same name.
@@ -85,13 +85,13 @@ async fn drift_comes_and_goes_with_the_registration() {
     let in_force = || running.current.load().hooks.iter().all(|live| &*live.hook.name == "m.example.com");
     until("it is in force", in_force).await;
     cluster.says(MUTATING, Say::Status(404));
-    let watch = RegistrationWatch::new(access(), "mine", Arc::clone(&running.current)).await.expect("can be read");
+    let watch = RegistrationWatch::new(access(), "mine", &running.health).await.expect("can be read");
     let watch = watch.every(Duration::from_millis(20));
     let watching = tokio::spawn(watch.run());
-    until("it is not registered", || uncovered(&running.current) == Some(1)).await;
+    until("it is not registered", || uncovered(&running.health) == Some(1)).await;
     let text = registration("4", &["*"]).to_string().replace("validate", "mutate");
     cluster.says(MUTATING, Say::Text(text.leak()));
-    until("it is registered", || uncovered(&running.current) == Some(0)).await;
+    until("it is registered", || uncovered(&running.health) == Some(0)).await;
     watching.abort();
     std::thread::spawn(|| running.stop()).join().expect("stopped");
 }

@@ -199,9 +199,8 @@ async fn hazards_deny_keeps_the_last_good_configuration() {
     let deny = |settings| Settings { on_hazard: OnHazard::Deny, ..settings };
     let configured = Configured::start_with(&[], deny);
     configured.write(&document(&[over_kube_system("a.example.com")]));
-    let current = &configured.running.current;
-    until("it is rejected", || current.status().rejected.get().is_some()).await;
-    let rejected = current.status().rejected.get().expect("rejected");
+    until("it is rejected", || configured.running.health.status.rejected.get().is_some()).await;
+    let rejected = configured.running.health.status.rejected.get().expect("rejected");
     assert!(rejected.problems[0].what.starts_with("danger guards-kube-system: "), "{:?}", rejected.problems);
     assert!(configured.hook("a.example.com").is_none());
 }

@@ -31,7 +31,7 @@ fn gatepost(cluster: &Cluster, more: &[&str]) -> (Option<i32>, String, String) {
 const OPEN: [&str; 5] = ["--for", "15m", "--reason", "told so", "--everything"];
 
 fn is_open(running: &Running) -> bool {
-    !running.current.break_glass().open(Instant::now()).is_empty()
+    !running.health.break_glass.open(Instant::now()).is_empty()
 }
 
 fn in_every_replica(program: &Path) {

@@ -9,7 +9,7 @@ use std::{
 
 use gatepost::{
     front::admin::Admin,
-    live::{Current, FailedRead, Generation, Namespaces, Rejection},
+    live::{Current, FailedRead, Generation, Namespaces, Rejection, ReplicaHealth},
     model::Labels,
     replicas::{Replica, ReplicaReport},
     snapshot::{Problem, Snapshot},
@@ -22,9 +22,9 @@ use tokio::{
     time::timeout,
 };
 
-async fn admin(current: &Arc<Current>, metrics: &Arc<Metrics>) -> SocketAddr {
-    let (current, metrics) = (Arc::clone(current), Arc::clone(metrics));
-    serving(Admin { current, replica: replica(), metrics, namespaces: None, tls: None }).await
+async fn admin(health: &Arc<ReplicaHealth>, metrics: &Arc<Metrics>) -> SocketAddr {
+    let (health, metrics) = (Arc::clone(health), Arc::clone(metrics));
+    serving(Admin { health, replica: replica(), metrics, namespaces: None, tls: None }).await
 }
 
 fn replica() -> Arc<Replica> {
@@ -53,7 +53,8 @@ async fn ask(address: SocketAddr, method: &str, path: &str) -> (u16, String, Str
 #[tokio::test]
 async fn readyz_is_ok_from_the_first_read_to_the_drain() {
     let current = Arc::new(Current::new(Instant::now()));
-    let address = admin(&current, &Arc::default()).await;
+    let health = Arc::new(ReplicaHealth::new(Arc::clone(&current)));
+    let address = admin(&health, &Arc::default()).await;
     let ready = async || {
         let (status, _, body) = ask(address, "GET", "/readyz").await;
         (status, body)
@@ -62,7 +63,7 @@ async fn readyz_is_ok_from_the_first_read_to_the_drain() {
     assert_eq!(ask(address, "GET", "/livez").await.0, 200, "alive all the same");
     current.stamp(Instant::now());
     assert_eq!(ready().await, (200, "ok\n".into()));
-    current.drain();
+    health.drain();
     assert_eq!(ready().await, (503, "not ready: shutting down\n".into()));
 }
 
@@ -70,7 +71,8 @@ async fn readyz_is_ok_from_the_first_read_to_the_drain() {
 async fn readyz_of_a_stale_replica_is_unready_among_replicas() {
     let long_ago = Instant::now().checked_sub(Duration::from_secs(31)).expect("a machine that has run for longer");
     let current = Arc::new(Current::new(long_ago));
-    let address = admin(&current, &Arc::default()).await;
+    let health = Arc::new(ReplicaHealth::new(Arc::clone(&current)));
+    let address = admin(&health, &Arc::default()).await;
     current.stamp(long_ago);
     assert_eq!(ask(address, "GET", "/readyz").await.0, 200, "another replica is no help to a caller of this one alone");
     let (status, _, body) = ask(address, "GET", "/readyz?fresh").await;
@@ -88,7 +90,8 @@ async fn readyz_verbose_lists_faults_that_do_not_make_unready() {
         snapshot::{SourceFile, load},
     };
     let (current, metrics) = (Arc::new(Current::new(Instant::now())), Arc::new(Metrics::new(1)));
-    let address = admin(&current, &metrics).await;
+    let health = Arc::new(ReplicaHealth::new(Arc::clone(&current)));
+    let address = admin(&health, &metrics).await;
     current.stamp(Instant::now());
     assert_eq!(ask(address, "GET", "/readyz?verbose").await.2, "ok\n");
     let text = r#"{"apiVersion": "gatepost.dev/v1alpha1", "kind": "AdmissionControlConfiguration", "metadata": {"name": "c"},
@@ -133,7 +136,7 @@ async fn readyz_verbose_lists_faults_that_do_not_make_unready() {
 
 #[tokio::test]
 async fn admin_refuses_other_paths_and_methods_in_words() {
-    let address = admin(&Arc::new(Current::new(Instant::now())), &Arc::default()).await;
+    let address = admin(&Arc::new(ReplicaHealth::new(Arc::new(Current::new(Instant::now())))), &Arc::default()).await;
     let (status, _, body) = ask(address, "GET", "/secret").await;
     assert_eq!((status, body.as_str()), (404, "there are /livez, /readyz, /metrics and /configz\n"));
     let (status, head, body) = ask(address, "POST", "/configz").await;
@@ -145,7 +148,7 @@ async fn admin_refuses_other_paths_and_methods_in_words() {
 async fn metrics_are_openmetrics() {
     let metrics = Arc::new(Metrics::default());
     metrics.refused(Refused::TooLarge);
-    let address = admin(&Arc::new(Current::new(Instant::now())), &metrics).await;
+    let address = admin(&Arc::new(ReplicaHealth::new(Arc::new(Current::new(Instant::now())))), &metrics).await;
     let (status, head, body) = ask(address, "GET", "/metrics").await;
     assert_eq!(status, 200);
     assert!(head.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8"), "{head}");
@@ -155,7 +158,8 @@ async fn metrics_are_openmetrics() {
 #[tokio::test]
 async fn configz_shows_the_configuration_in_force_and_the_rejected_one() {
     let current = Arc::new(Current::new(Instant::now()));
-    let address = admin(&current, &Arc::default()).await;
+    let health = Arc::new(ReplicaHealth::new(Arc::clone(&current)));
+    let address = admin(&health, &Arc::default()).await;
     let page = async || -> Value {
         let (status, head, body) = ask(address, "GET", "/configz").await;
         assert_eq!(status, 200);
@@ -177,7 +181,7 @@ async fn configz_shows_the_configuration_in_force_and_the_rejected_one() {
     }));
     current.stamp(Instant::now());
     let error = "etcd is gone; start it".to_owned();
-    current.status().failed_read.set(Some(FailedRead { error, since: SystemTime::UNIX_EPOCH, count: 3 }));
+    health.status.failed_read.set(Some(FailedRead { error, since: SystemTime::UNIX_EPOCH, count: 3 }));
     let problem = Problem {
         file: "a.yaml".into(),
         path: "x".into(),
@@ -185,7 +189,7 @@ async fn configz_shows_the_configuration_in_force_and_the_rejected_one() {
         why: "so it is not read".into(),
         fix: "mend it".into(),
     };
-    current.status().rejected.set(Some(Rejection {
+    health.status.rejected.set(Some(Rejection {
         problems: vec![problem],
         revision: gatepost::model::Revision::Store(2),
         since: SystemTime::UNIX_EPOCH,
@@ -209,7 +213,7 @@ async fn configz_shows_the_configuration_in_force_and_the_rejected_one() {
             "problems": [{ "file": "a.yaml", "path": "x", "what": "is wrong", "why": "so it is not read", "fix": "mend it" }],
         })
     );
-    current.status().rejected.set(None);
+    health.status.rejected.set(None);
     assert_eq!(page().await["rejected"], Value::Null);
     let report: ReplicaReport = serde_json::from_value(page_now["replica"].clone()).expect("a report");
     assert_eq!((&*report.replica, report.generation, &*report.revision), ("a", 7, "1"));
@@ -223,8 +227,9 @@ async fn configz_shows_the_configuration_in_force_and_the_rejected_one() {
 async fn configz_shows_number_and_age_of_namespaces() {
     let (namespaces, _questions) = Namespaces::new(Instant::now());
     let current = Arc::new(Current::new(Instant::now()));
+    let health = Arc::new(ReplicaHealth::new(Arc::clone(&current)));
     let metrics = Arc::default();
-    let pages = Admin { current, replica: replica(), metrics, namespaces: Some(Arc::clone(&namespaces)), tls: None };
+    let pages = Admin { health, replica: replica(), metrics, namespaces: Some(Arc::clone(&namespaces)), tls: None };
     let address = serving(pages).await;
     let page = async || -> Value { serde_json::from_str(&ask(address, "GET", "/configz").await.2).expect("json") };
     let never_listed = json!({ "followed": true, "count": 0, "ageSeconds": null, "stale": true });
@@ -239,7 +244,8 @@ async fn configz_shows_number_and_age_of_namespaces() {
 #[tokio::test]
 async fn admin_connections_kept_open_do_not_keep_out_others() {
     let current = Arc::new(Current::new(Instant::now()));
-    let address = admin(&current, &Arc::default()).await;
+    let health = Arc::new(ReplicaHealth::new(Arc::clone(&current)));
+    let address = admin(&health, &Arc::default()).await;
     let mut kept = Vec::new();
     for _ in 0..64 {
         kept.push(TcpStream::connect(address).await.expect("connects"));

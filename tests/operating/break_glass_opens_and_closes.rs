@@ -56,7 +56,7 @@ fn glass(hooks: &[&str]) -> BreakGlass {
 }
 
 fn open(gate: &AdmissionDeps, glass: &BreakGlass) {
-    gate.current.break_glass().take(GlassOrigin::Source, vec![glass.clone()], Instant::now(), SystemTime::now());
+    gate.break_glass.take(GlassOrigin::Source, vec![glass.clone()], Instant::now(), SystemTime::now());
 }
 
 /// Two hooks; the first says no, the second yes.
@@ -75,6 +75,8 @@ fn stale(gate: &AdmissionDeps) -> AdmissionDeps {
     let (metrics, audit) = (Arc::new(Metrics::new(1)), Arc::new(Audit::off()));
     AdmissionDeps {
         current: Arc::new(current),
+        status: Arc::default(),
+        break_glass: Arc::default(),
         metrics,
         audit,
         reasons: Reasons::First,
@@ -112,7 +114,7 @@ async fn break_glass_for_everything_ends_with_its_time() {
         assert!(counted.contains("gatepost_break_glass_requests_total 1"), "{counted}");
         assert!(counted.contains("gatepost_requests_total{outcome=\"bypassed\"} 1"), "{counted}");
 
-        gate.current.break_glass().tick(Instant::now(), SystemTime::now() + QUARTER);
+        gate.break_glass.tick(Instant::now(), SystemTime::now() + QUARTER);
         let verdict = ask(gate, create_pod("3", 100)).await;
         assert!(!verdict.allowed() && verdict.warnings.is_empty(), "it has closed by itself: {verdict:?}");
     }
@@ -174,7 +176,7 @@ async fn allows(caller: &Caller) -> bool {
 }
 
 fn is_open(running: &Running) -> bool {
-    !running.current.break_glass().open(Instant::now()).is_empty()
+    !running.health.break_glass.open(Instant::now()).is_empty()
 }
 
 fn gatepost(arguments: &[&str], place: (&str, &Path)) -> (Option<i32>, String, String) {
@@ -195,7 +197,7 @@ async fn break_glass_command_works_beside_broken_files() {
     let caller = front::caller(running.addresses.tcp).await;
     assert!(!allows(&caller).await);
     write(&folder.path().join("other.yaml"), "kind: Nonsense\n");
-    until("the folder is rejected", || running.current.status().rejected.get().is_some()).await;
+    until("the folder is rejected", || running.health.status.rejected.get().is_some()).await;
 
     let place = ("--config", folder.path());
     let (code, _, stderr) = gatepost(&OPEN, place);
@@ -266,16 +268,16 @@ async fn break_glass_file_works_without_a_source_unless_others_may_write_it() {
     let mode = |mode| fs::set_permissions(&file, fs::Permissions::from_mode(mode)).expect("changed");
     mode(0o666);
     until("it is closed", || !is_open(&running)).await;
-    let problem = running.current.break_glass().file_problem().expect("it says why");
+    let problem = running.health.break_glass.file_problem().expect("it says why");
     assert!(problem.contains("mode 0666") && problem.contains("chmod go-w"), "{problem}");
     assert!(get(running.addresses.admin, "GET", "/configz").contains("chmod go-w"));
     mode(0o644);
-    until("it is open again", || is_open(&running) && running.current.break_glass().file_problem().is_none()).await;
+    until("it is open again", || is_open(&running) && running.health.break_glass.file_problem().is_none()).await;
 
     assert_eq!(gatepost(&["--end", "--name", "night"], ("--file", &file)).0, Some(0));
     until("it is closed", || !is_open(&running)).await;
     write(&file, "apiVersion: gatepost.dev/v1alpha1\nkind: BreakGlass\n");
-    until("nonsense is reported", || running.current.break_glass().file_problem().is_some()).await;
+    until("nonsense is reported", || running.health.break_glass.file_problem().is_some()).await;
     assert!(!is_open(&running));
     stop(running).await;
 }

@@ -15,7 +15,7 @@ use crate::tls::{Authority, BOTH, client, connect, files, put, put_pair, shown};
 use crate::webhook::{Connection, assert_allowed, post, review};
 use gatepost::{
     front::admin::Admin,
-    live::Current,
+    live::{Current, ReplicaHealth},
     replicas::{AdminUrl, Replica},
     runtime::{Running, Settings, Sidecar, StartError},
     telemetry::Metrics,
@@ -174,9 +174,9 @@ async fn admin_pages_use_the_same_certificate_and_ask_for_none() {
     put_pair(folder.path(), &authority.server());
     let client_ca = Some(put(folder.path(), "ca.crt", &authority.pem()));
     let tls = ServerTls::load(ServerFiles { client_ca, ..files(folder.path()) }).expect("sound files");
-    let current = Arc::new(Current::new(std::time::Instant::now()));
+    let health = Arc::new(ReplicaHealth::new(Arc::new(Current::new(std::time::Instant::now()))));
     let (replica, metrics) = (Arc::new(Replica::new("a")), Arc::new(Metrics::new(1)));
-    let admin = Admin { current, replica, metrics, namespaces: None, tls: Some(Arc::new(tls)) };
+    let admin = Admin { health, replica, metrics, namespaces: None, tls: Some(Arc::new(tls)) };
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("binds");
     let address = listener.local_addr().expect("address");
     tokio::spawn(admin.serve(listener, std::future::pending()));

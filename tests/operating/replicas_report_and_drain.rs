@@ -110,9 +110,9 @@ async fn status_waits_until_every_replica_has_the_revision_or_one_rejects_it() {
     assert!(stderr.contains("2 of 3 replicas are alive: a, b"), "{stderr}");
 
     b.write("kind: Nonsense");
-    until("b rejects it", || b.running.current.status().rejected.get().is_some()).await;
+    until("b rejects it", || b.running.health.status.rejected.get().is_some()).await;
     let rejected =
-        b.running.current.status().rejected.get().map(|rejected| rejected.revision.to_string()).expect("rejected");
+        b.running.health.status.rejected.get().map(|rejected| rejected.revision.to_string()).expect("rejected");
     let (code, _, stderr) = gatepost(&["status", "--wait", &rejected, "--timeout", "1h"], &[&b]).await;
     assert_eq!(code, Some(1));
     assert!(stderr.starts_with("gatepost: b has rejected it, for 1 problem(s): gatepost.yaml"), "{stderr}");
@@ -150,7 +150,7 @@ async fn drains(more: &str) {
         assert!(stderr.contains("draining on a since "), "{stderr}");
 
         h.release.notify_one();
-        until("it has drained", || [&a, &b].iter().all(|one| one.running.current.status().draining().is_empty())).await;
+        until("it has drained", || [&a, &b].iter().all(|one| one.running.health.status.draining().is_empty())).await;
         let (code, _, stderr) = gatepost(&["drain", HOOK, "--expect", "3", "--timeout", "1s"], &[&a, &b]).await;
         assert_eq!(code, Some(1));
         assert!(stderr.contains("2 of 3 replicas are alive: a, b"), "{stderr}");

@@ -63,8 +63,7 @@ impl Trial {
     /// One that has run and kept what was in force.
     async fn ran(&self) {
         let running = self.start().await.expect("starts");
-        until("it is kept", || running.current.status().last_good.get().is_some_and(|state| state.saved.is_some()))
-            .await;
+        until("it is kept", || running.health.status.last_good.get().is_some_and(|state| state.saved.is_some())).await;
         stop(running).await;
         assert_eq!(mode(&self.last_good()), 0o600);
     }
@@ -85,7 +84,7 @@ fn hooks(running: &Running) -> Vec<String> {
 }
 
 fn in_use(running: &Running) -> Option<String> {
-    Some(running.current.status().last_good.get()?.in_use.as_ref()?.why.clone())
+    Some(running.health.status.last_good.get()?.in_use.as_ref()?.why.clone())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -97,12 +96,12 @@ async fn restart_keeps_the_last_good_state_of_an_invalid_document() {
     let running = trial.start().await.expect("starts");
     assert_eq!(hooks(&running), ["one.example.com", "three.example.com", "two.example.com"]);
     assert!(in_use(&running).is_some_and(|why| why.contains("cannot be served")));
-    let rejected = running.current.status().rejected.get().expect("reported");
+    let rejected = running.health.status.rejected.get().expect("reported");
     assert_eq!((&*rejected.quarantined[0].document, rejected.quarantined[0].keeps), ("a.yaml", true));
     // Once it is mended, nothing of it is from the disk.
     trial.write("a", "four");
     until("it is in force", || hooks(&running).contains(&"four.example.com".to_owned())).await;
-    assert_eq!((in_use(&running), running.current.status().rejected.get()), (None, None));
+    assert_eq!((in_use(&running), running.health.status.rejected.get()), (None, None));
     stop(running).await;
 }
 
@@ -116,7 +115,7 @@ async fn configuration_rejected_as_a_whole_leaves_the_one_in_force() {
     let running = trial.start().await.expect("starts");
     assert_eq!(hooks(&running), ["one.example.com", "two.example.com"]);
     assert!(in_use(&running).is_some_and(|why| why.contains("is rejected")));
-    until("it is read again", || running.current.status().rejected.get().is_some_and(|rejected| rejected.is_whole()))
+    until("it is read again", || running.health.status.rejected.get().is_some_and(|rejected| rejected.is_whole()))
         .await;
     assert!(running.current.is_fresh(std::time::Instant::now()));
     stop(running).await;
@@ -136,7 +135,7 @@ async fn useless_last_good_file_changes_no_start() {
         fs::set_permissions(trial.last_good(), fs::Permissions::from_mode(what)).unwrap();
         let running = trial.start_with(|settings| Settings { read_every: Duration::from_secs(3600), ..settings }).await;
         let running = running.expect("starts");
-        let refused = running.current.status().last_good.get().unwrap().refused.clone().unwrap();
+        let refused = running.health.status.last_good.get().unwrap().refused.clone().unwrap();
         assert!(refused.contains(wanted), "{refused}");
         assert_eq!((hooks(&running).len(), in_use(&running)), (2, None));
         stop(running).await;
@@ -154,7 +153,7 @@ async fn start_leaves_out_invalid_documents_by_flag() {
     let skip = |settings| Settings { on_invalid: OnInvalid::Skip, ..settings };
     let running = trial.start_with(skip).await.expect("starts");
     assert_eq!(hooks(&running), ["two.example.com"]);
-    let rejected = running.current.status().rejected.get().expect("reported");
+    let rejected = running.health.status.rejected.get().expect("reported");
     assert_eq!((&*rejected.quarantined[0].document, rejected.quarantined[0].keeps), ("a.yaml", false));
     stop(running).await;
 }

@@ -33,7 +33,7 @@ async fn shutdown_finishes_calls_and_takes_no_new_connection() {
     rest.send_data(message.split_to(10_000), false).expect("sent");
     until("the call is read", || sidecar.front.inflight.bytes() > 0).await;
     sidecar.shutdown.send(()).expect("serving");
-    until("draining", || sidecar.current.is_draining()).await;
+    until("draining", || sidecar.health.is_draining()).await;
     rest.send_data(message, true).expect("sent");
     ended(response).await.assert_allowed("1");
     let drained = timeout(LONG, sidecar.serving).await.expect("in time").expect("joined");
@@ -208,7 +208,7 @@ async fn shutdown_lets_a_writing_caller_over_http1_read_its_last_answer() {
     stream.write_all(webhook::head(&request).as_bytes()).await.expect("sent");
     until("the request is read", || sidecar.front.inflight.requests() == 1).await;
     sidecar.shutdown.send(()).expect("serving");
-    until("draining", || sidecar.current.is_draining()).await;
+    until("draining", || sidecar.health.is_draining()).await;
     stream.write_all(&whole).await.expect("sent");
     for _ in 0..200 {
         stream.write_all(b"GET /more HTTP/1.1\r\n").await.expect("it is read");

@@ -65,8 +65,11 @@ impl Road {
         let current = Arc::new(Current::by(|| SLEPT.get(), began.into_std()));
         gate.current = Arc::clone(&current);
         let workers = vec![tokio::runtime::Handle::current()];
-        let rotator =
-            Rotator::new(current, Arc::clone(&gate.metrics), RotatorOptions::new(workers, Duration::from_secs(31)));
+        let options = RotatorOptions {
+            status: Arc::clone(&gate.status),
+            ..RotatorOptions::new(workers, Duration::from_secs(31))
+        };
+        let rotator = Rotator::new(current, Arc::clone(&gate.metrics), options);
         let road = Self { gate: Arc::new(gate), script: RefCell::new(AT_ONCE), began };
         let (readings, read) = mpsc::channel(1);
         let mut ticks = Ticks::new(READ_EVERY, || SLEPT.get());
@@ -232,17 +235,17 @@ async fn read_interrupted_by_sleep_does_not_count() {
 async fn configz_and_metrics_name_the_last_failed_read() {
     Road::walk(async |road| {
         road.at(1500).await;
-        assert_eq!(road.gate.current.status().failed_read.get(), None);
+        assert_eq!(road.gate.status.failed_read.get(), None);
         road.set(Read::GivenUp);
         road.at(4900).await;
-        let failed = road.gate.current.status().failed_read.get().expect("it has failed");
+        let failed = road.gate.status.failed_read.get().expect("it has failed");
         assert!(failed.error.starts_with("no answer from the file system within 800ms"), "{failed:?}");
         assert_eq!(failed.count, 3);
         let text = road.gate.metrics.render().unwrap();
         assert!(text.contains("gatepost_config_reads_total{outcome=\"failed_hung\"} 3\n"), "{text}");
         road.set(AT_ONCE);
         road.at(6500).await;
-        assert_eq!(road.gate.current.status().failed_read.get(), None);
+        assert_eq!(road.gate.status.failed_read.get(), None);
     })
     .await;
 }

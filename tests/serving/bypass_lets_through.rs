@@ -45,6 +45,8 @@ fn aged(gate: &AdmissionDeps, age: Option<Duration>) -> AdmissionDeps {
     let (metrics, audit) = (Arc::clone(&gate.metrics), Arc::new(Audit::off()));
     AdmissionDeps {
         current: Arc::new(current),
+        status: Arc::default(),
+        break_glass: Arc::default(),
         metrics,
         audit,
         reasons: Reasons::First,
@@ -291,7 +293,7 @@ async fn the_audit_record_says_why_and_a_hook_cannot() {
         hooks: vec!["x.example.com".into()],
         by: "ann".into(),
     };
-    gate.current.break_glass().take(GlassOrigin::Source, vec![glass], Instant::now(), SystemTime::now());
+    gate.break_glass.take(GlassOrigin::Source, vec![glass], Instant::now(), SystemTime::now());
     ask(&gate, by("eve", &[])).await;
     gate.audit.close();
     let lines = String::from_utf8(kept.0.lock().expect("not poisoned").clone()).expect("text");

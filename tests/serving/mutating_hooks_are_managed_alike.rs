@@ -50,6 +50,8 @@ fn stale(gate: &AdmissionDeps) -> AdmissionDeps {
 fn over(current: Arc<Current>, metrics: Arc<Metrics>) -> AdmissionDeps {
     AdmissionDeps {
         current,
+        status: Arc::default(),
+        break_glass: Arc::default(),
         metrics,
         audit: Arc::new(Audit::off()),
         reasons: Reasons::First,
@@ -109,7 +111,7 @@ async fn break_glass_opens_one_and_is_loud() {
         hooks: vec!["no.example.com".into()],
         by: "ann".into(),
     };
-    gate.current.break_glass().take(GlassOrigin::Source, vec![glass], Instant::now(), SystemTime::now());
+    gate.break_glass.take(GlassOrigin::Source, vec![glass], Instant::now(), SystemTime::now());
     hooks[0].forget();
     let verdict = ask(&gate, Phase::Mutate, create_pod("u", 0)).await;
     assert_eq!(verdict.refusal, None);

@@ -17,7 +17,7 @@ use std::{
 use bytes::{BufMut, Bytes, BytesMut};
 use gatepost::{
     front::{Bound, DrainSummary, Front, FrontLimits, Worker, accept},
-    live::Current,
+    live::{Current, ReplicaHealth},
     memory::MemoryBudget,
     review::{AdmissionDeps, Reasons, Speculation},
     telemetry::{Audit, Metrics},
@@ -51,6 +51,7 @@ pub struct Sidecar {
     pub address: SocketAddr,
     pub front: Arc<Front>,
     pub current: Arc<Current>,
+    pub health: Arc<ReplicaHealth>,
     pub metrics: Arc<Metrics>,
     pub shutdown: oneshot::Sender<()>,
     pub serving: JoinHandle<DrainSummary>,
@@ -87,6 +88,8 @@ pub fn serving(limits: FrontLimits, address: SocketAddr, bound: Bound) -> Sideca
 fn gate() -> Arc<AdmissionDeps> {
     Arc::new(AdmissionDeps {
         current: Arc::new(Current::new(Instant::now())),
+        status: Arc::default(),
+        break_glass: Arc::default(),
         metrics: Arc::new(Metrics::new(1)),
         audit: Arc::new(Audit::off()),
         reasons: Reasons::First,
@@ -112,12 +115,14 @@ fn before_with(
     bound: Bound,
 ) -> Sidecar {
     let (current, metrics) = (Arc::clone(&gate.current), Arc::clone(&gate.metrics));
-    let front = Front::new(gate, limits, MemoryBudget::new(budget)).expect("front");
+    let health =
+        Arc::new(ReplicaHealth::of(Arc::clone(&current), Arc::clone(&gate.status), Arc::clone(&gate.break_glass)));
+    let front = Front::new(gate, Arc::clone(&health), limits, MemoryBudget::new(budget)).expect("front");
     let workers = vec![Worker::new(0, Handle::current())];
     let (shutdown, signal) = oneshot::channel::<()>();
     let signal = async { drop(signal.await) };
     let serving = tokio::spawn(accept::serve(Arc::clone(&front), vec![bound], workers, signal));
-    Sidecar { address, front, current, metrics, shutdown, serving }
+    Sidecar { address, front, current, health, metrics, shutdown, serving }
 }
 
 impl Sidecar {

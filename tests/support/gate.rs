@@ -75,6 +75,8 @@ pub fn in_force(snapshot: Snapshot, hooks: &[Arc<Hook>], reasons: Reasons) -> Ar
     current.stamp(Instant::now() + READ_IN);
     Arc::new(AdmissionDeps {
         current,
+        status: Arc::default(),
+        break_glass: Arc::default(),
         metrics,
         audit: Arc::new(Audit::off()),
         reasons,

@@ -15,7 +15,7 @@ use tokio::{
 
 use super::client::Identity;
 use crate::{
-    live::Current,
+    live::ReplicaHealth,
     tls::{ServerConfig, ServerTls},
 };
 
@@ -152,8 +152,8 @@ impl SharedPort {
     }
 
     /// Takes the place as soon as there is something to decide by: before that, another instance decides better.
-    pub(crate) async fn open(self, current: &Current) -> io::Result<Bound> {
-        while !current.decides(now()) && current.break_glass().open(now()).is_empty() {
+    pub(crate) async fn open(self, health: &ReplicaHealth) -> io::Result<Bound> {
+        while !health.current.decides(now()) && health.break_glass.open(now()).is_empty() {
             sleep(DECIDES_INTERVAL).await;
         }
         (self.0)()

@@ -124,7 +124,7 @@ pub async fn serve(
     following.spawn(follow_readiness(Arc::clone(&front)));
     drop(alive);
     shutdown.await;
-    front.gate.current.drain();
+    front.health.drain();
     close.send_replace(true);
     while accepting.join_next().await.is_some() {}
     following.shutdown().await;
@@ -165,7 +165,7 @@ impl Acceptor {
             Bound::Shared(port) => {
                 let opened = tokio::select! {
                     _ = &mut closed => return,
-                    opened = port.open(&self.front.gate.current) => opened,
+                    opened = port.open(&self.front.health) => opened,
                 };
                 match opened {
                     Ok(socket) => socket,

@@ -18,8 +18,8 @@ use self::{
 };
 use crate::{
     live::{
-        Current, FailedRead, LastGoodState, LiveHook, Namespaces, Overdue, PendingConfirmation, Rejection,
-        RetiredEntry, Rotation, break_glass::BreakGlassState,
+        BreakGlasses, FailedRead, LastGoodState, LiveHook, Namespaces, Overdue, PendingConfirmation, Rejection,
+        ReplicaHealth, RetiredEntry, Rotation, break_glass::BreakGlassState,
     },
     replicas::{PublishStatus, Replica},
     snapshot::{Problem, describe_protocol, hazards::Finding},
@@ -30,8 +30,8 @@ use crate::{
 /// State that operators may see.
 #[derive(Clone, Debug)]
 pub struct Admin {
-    /// Generation in force.
-    pub current: Arc<Current>,
+    /// What this replica reports about itself.
+    pub health: Arc<ReplicaHealth>,
     /// This replica, and the progress of publishing its reports.
     pub replica: Arc<Replica>,
     /// Counters.
@@ -51,14 +51,14 @@ impl Admin {
 
     /// The readiness, and below it the faults that do not make the process unready.
     fn readyz_verbose(&self) -> AdminPage {
-        let (readiness, degradations) = (Readiness::of(&self.current), degradations(&self.current));
+        let (readiness, degradations) = (Readiness::of(&self.health), degradations(&self.health));
         let degraded = if degradations.is_empty() { "" } else { ", degraded" };
         let lines: String = degradations.iter().map(|line| format!("[-] {line}\n")).collect();
         text(status_of(readiness), format!("{readiness}{degraded}\n{lines}"))
     }
 
     fn configz(&self) -> AdminPage {
-        let page = configz(&self.current, &self.replica, self.namespaces.as_deref());
+        let page = configz(&self.health, &self.replica, self.namespaces.as_deref());
         body(StatusCode::OK, "application/json", format!("{page:#}\n"))
     }
 }
@@ -76,7 +76,7 @@ impl AdminPages for Admin {
             "/readyz" => {
                 let among_replicas = has(uri, "fresh");
                 let of = if among_replicas { Readiness::among_replicas } else { Readiness::of };
-                let readiness = of(&self.current);
+                let readiness = of(&self.health);
                 text(status_of(readiness), format!("{readiness}\n"))
             }
             "/metrics" => pages::metrics(self.metrics.render()),
@@ -95,11 +95,12 @@ fn has(uri: &Uri, key: &str) -> bool {
 }
 
 /// The page `/configz`: the configuration in force, its age, and the problems of the rejected one.
-fn configz(current: &Current, replica: &Replica, namespaces: Option<&Namespaces>) -> Value {
+fn configz(health: &ReplicaHealth, replica: &Replica, namespaces: Option<&Namespaces>) -> Value {
+    let current = &health.current;
     let generation = current.load();
     let now = Instant::now();
     json!({
-        "replica": replica.report(current, usize::MAX),
+        "replica": replica.report(health, usize::MAX),
         "telling": publish_status(&replica.publish_status()),
         "generation": {
             "number": generation.number,
@@ -110,16 +111,16 @@ fn configz(current: &Current, replica: &Replica, namespaces: Option<&Namespaces>
         "freshness": {
             "ageSeconds": current.age(now).map(|age| age.as_secs_f64()),
             "stale": !current.is_fresh(now),
-            "lastFailure": current.status().failed_read.get().as_deref().map(failed_read),
+            "lastFailure": health.status.failed_read.get().as_deref().map(failed_read),
         },
         "namespaces": known(namespaces, now),
-        "rejected": current.status().rejected.get().as_deref().map(rejection),
-        "unconfirmed": current.status().pending_confirmation.get().as_deref().map(unconfirmed),
-        "lastGood": current.status().last_good.get().as_deref().map(last_good),
-        "breakGlass": break_glass(current, now),
-        "draining": current.is_draining(),
+        "rejected": health.status.rejected.get().as_deref().map(rejection),
+        "unconfirmed": health.status.pending_confirmation.get().as_deref().map(unconfirmed),
+        "lastGood": health.status.last_good.get().as_deref().map(last_good),
+        "breakGlass": break_glass(&health.break_glass, now),
+        "draining": health.is_draining(),
         "hooks": generation.hooks.iter().map(hook).collect::<Vec<_>>(),
-        "leaving": current.status().draining().iter().map(draining).collect::<Vec<_>>(),
+        "leaving": health.status.draining().iter().map(draining).collect::<Vec<_>>(),
         "hazards": generation.snapshot.findings().iter().map(Finding::describe).collect::<Vec<_>>(),
         "configuration": generation.snapshot.describe(),
     })
@@ -131,8 +132,8 @@ fn publish_status(status: &PublishStatus) -> Value {
 }
 
 /// Documents of break-glass: open, expired, or not yet open.
-fn break_glass(current: &Current, now: Instant) -> Value {
-    let documents = current.break_glass().documents(now, SystemTime::now());
+fn break_glass(glasses: &BreakGlasses, now: Instant) -> Value {
+    let documents = glasses.documents(now, SystemTime::now());
     let documents = documents.iter().map(|(glass, state)| {
         json!({
             "name": &*glass.name,
@@ -148,7 +149,7 @@ fn break_glass(current: &Current, now: Instant) -> Value {
             "by": &*glass.by,
         })
     });
-    json!({ "documents": documents.collect::<Vec<_>>(), "fileProblem": current.break_glass().file_problem() })
+    json!({ "documents": documents.collect::<Vec<_>>(), "fileProblem": glasses.file_problem() })
 }
 
 /// Number and age of the known namespaces, where they are followed.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    live::{Current, HookState, LiveHook, Namespaces, attendance, replica_faults},
+    live::{Current, HookState, LiveHook, Namespaces, ReplicaHealth, attendance},
     review::AdmissionDeps,
     snapshot::coverage,
     telemetry::{Audit, Reading},
@@ -44,13 +44,14 @@ impl Readiness {
 
     /// Readiness at present. A stale configuration does not make the process unready: another process would not help the
     /// caller, and the refusals say what is wrong.
-    pub fn of(current: &Current) -> Self {
-        if current.is_draining() {
+    pub fn of(health: &ReplicaHealth) -> Self {
+        let current = &health.current;
+        if health.is_draining() {
             Self::Draining
-        } else if current.is_unreachable(SystemTime::now()) {
+        } else if health.is_unreachable(SystemTime::now()) {
             Self::Unreachable
         } else if current.age(Instant::now()).is_none() {
-            if current.status().rejected.get().is_some() { Self::Rejected } else { Self::NeverRead }
+            if health.status.rejected.get().is_some() { Self::Rejected } else { Self::NeverRead }
         } else if is_nameless(current) {
             Self::Nameless
         } else {
@@ -60,11 +61,11 @@ impl Readiness {
 
     /// Readiness if callers can be sent to another replica. A replica that has been stale for a while is then not ready,
     /// unless a Service without endpoints would open or close something; one that break-glass opens is ready.
-    pub(crate) fn among_replicas(current: &Current) -> Self {
-        let now = Instant::now();
-        let is_open = || current.break_glass().open(now).iter().any(|open| open.document.is_about_all());
+    pub(crate) fn among_replicas(health: &ReplicaHealth) -> Self {
+        let (current, now) = (&health.current, Instant::now());
+        let is_open = || health.break_glass.open(now).iter().any(|open| open.document.is_about_all());
         let is_old = || current.age(now).is_none_or(|age| age >= STALE_UNREADY_AFTER);
-        match Self::of(current) {
+        match Self::of(health) {
             Self::NeverRead | Self::Rejected if is_open() => Self::Ready,
             Self::Ready if is_old() && !is_open() && !is_needed_while_stale(current) => Self::Stale,
             other => other,
@@ -90,18 +91,19 @@ fn is_needed_while_stale(current: &Current) -> bool {
 const MAX_HELD_LINES: usize = 20;
 
 /// Faults that do not make the process unready, a line each: the rest of `/readyz?verbose`.
-pub(crate) fn degradations(current: &Current) -> Vec<String> {
-    let faults = replica_faults(current, (Instant::now(), SystemTime::now()));
+pub(crate) fn degradations(health: &ReplicaHealth) -> Vec<String> {
+    let current = &health.current;
+    let faults = health.faults((Instant::now(), SystemTime::now()));
     let mut lines: Vec<_> = faults.into_iter().map(|fault| fault.to_string()).collect();
     if !current.is_fresh(Instant::now()) {
-        let why = current
-            .status()
+        let why = health
+            .status
             .failed_read
             .get()
             .map_or_else(|| "no read has ended".to_owned(), |failed| failed.error.clone());
         lines.push(format!("configuration: stale, and requests are refused: {why}"));
     }
-    if let Some(rejected) = current.status().rejected.get() {
+    if let Some(rejected) = health.status.rejected.get() {
         let count = rejected.problems.len();
         if rejected.is_whole() {
             let instead = if current.load().number > 0 { "an older one is in force" } else { "there is none in force" };
@@ -116,7 +118,7 @@ pub(crate) fn degradations(current: &Current) -> Vec<String> {
             lines.push(format!("configuration: {more} more documents are held back, see /configz"));
         }
     }
-    if let Some(state) = current.status().last_good.get() {
+    if let Some(state) = health.status.last_good.get() {
         if let Some(in_use) = &state.in_use {
             let written = humantime::format_rfc3339_seconds(in_use.written);
             lines.push(format!("configuration: from the last good one on disk, of {written}, as {}", in_use.why));
@@ -148,7 +150,7 @@ impl fmt::Display for Readiness {
 }
 
 /// Tells the metrics where to read what the gate knows. Weakly: counters must not keep a configuration in force.
-pub(crate) fn observe(gate: &AdmissionDeps) {
+pub(crate) fn observe(gate: &AdmissionDeps, health: &Arc<ReplicaHealth>) {
     fn weak<T: Send + Sync + 'static>(
         of: &Arc<T>,
         read: impl Fn(&T) -> Option<f64> + Send + Sync + 'static,
@@ -156,27 +158,28 @@ pub(crate) fn observe(gate: &AdmissionDeps) {
         let of: Weak<T> = Arc::downgrade(of);
         move || of.upgrade().and_then(|of| read(&of))
     }
-    let (metrics, current) = (&gate.metrics, &gate.current);
-    let value = |reading, read: fn(&Current) -> Option<f64>| metrics.observe(reading, weak(current, read));
-    value(Reading::ConfigAge, |current| current.age(Instant::now()).map(|age| age.as_secs_f64()));
-    value(Reading::ConfigGeneration, |current| Some(current.load().number as f64));
-    value(Reading::ConfigRejected, |current| Some(flag(current.status().rejected.get().is_some())));
-    value(Reading::DocumentsHeldBack, |current| {
-        Some(current.status().rejected.get().map_or(0, |rejected| rejected.counts().0) as f64)
+    let metrics = &gate.metrics;
+    let value = |reading, read: fn(&ReplicaHealth) -> Option<f64>| metrics.observe(reading, weak(health, read));
+    value(Reading::ConfigAge, |health| health.current.age(Instant::now()).map(|age| age.as_secs_f64()));
+    value(Reading::ConfigGeneration, |health| Some(health.current.load().number as f64));
+    value(Reading::ConfigRejected, |health| Some(flag(health.status.rejected.get().is_some())));
+    value(Reading::DocumentsHeldBack, |health| {
+        Some(health.status.rejected.get().map_or(0, |rejected| rejected.counts().0) as f64)
     });
-    value(Reading::DocumentsLeftOut, |current| {
-        Some(current.status().rejected.get().map_or(0, |rejected| rejected.counts().1) as f64)
+    value(Reading::DocumentsLeftOut, |health| {
+        Some(health.status.rejected.get().map_or(0, |rejected| rejected.counts().1) as f64)
     });
-    value(Reading::ConfigFromLastGood, |current| {
-        current.status().last_good.get().map(|state| flag(state.in_use.is_some()))
+    value(Reading::ConfigFromLastGood, |health| {
+        health.status.last_good.get().map(|state| flag(state.in_use.is_some()))
     });
-    value(Reading::LastGoodUnwritten, |current| {
-        current.status().last_good.get().map(|state| flag(state.failure.is_some()))
+    value(Reading::LastGoodUnwritten, |health| {
+        health.status.last_good.get().map(|state| flag(state.failure.is_some()))
     });
     let hooks = |reading, counts: fn(&LiveHook) -> bool| {
-        let count =
-            move |current: &Current| Some(current.load().hooks.iter().filter(|live| counts(live)).count() as f64);
-        metrics.observe(reading, weak(current, count));
+        let count = move |health: &ReplicaHealth| {
+            Some(health.current.load().hooks.iter().filter(|live| counts(live)).count() as f64)
+        };
+        metrics.observe(reading, weak(health, count));
     };
     hooks(Reading::Hooks, |_| true);
     hooks(Reading::HooksActive, |live| HookState::of(live) == HookState::Active);
@@ -185,19 +188,19 @@ pub(crate) fn observe(gate: &AdmissionDeps) {
     hooks(Reading::HooksProbing, |live| HookState::of(live) == HookState::Probing);
     hooks(Reading::HooksUnasked, |live| !live.rotation.asks());
     hooks(Reading::HooksOverdue, |live| live.overdue.is_some());
-    value(Reading::HooksDraining, |current| {
-        Some(current.status().retired().iter().filter(|one| one.is_hook() && one.drains()).count() as f64)
+    value(Reading::HooksDraining, |health| {
+        Some(health.status.retired().iter().filter(|one| one.is_hook() && one.drains()).count() as f64)
     });
-    value(Reading::BreakGlassOpen, |current| Some(current.break_glass().open(Instant::now()).len() as f64));
-    value(Reading::RegistrationUncovered, |current| {
-        Some(current.registration.get()?.uncovered(Instant::now())?.len() as f64)
+    value(Reading::BreakGlassOpen, |health| Some(health.break_glass.open(Instant::now()).len() as f64));
+    value(Reading::RegistrationUncovered, |health| {
+        Some(health.registration.get()?.uncovered(Instant::now())?.len() as f64)
     });
     if let Some(namespaces) = &gate.namespaces {
         let age = |known: &Namespaces| known.age(Instant::now()).map(|age| age.as_secs_f64());
         metrics.observe(Reading::NamespacesAge, weak(namespaces, age));
         metrics.observe(Reading::Namespaces, weak(namespaces, |known| Some(known.len() as f64)));
     }
-    let of = Arc::downgrade(current);
+    let of = Arc::downgrade(&health.current);
     metrics.observe_attendance(move || {
         of.upgrade().map(|current| attendance(&current, Instant::now())).unwrap_or_default()
     });
@@ -224,7 +227,7 @@ mod tests {
     }
 
     /// A configuration with these lists, read so many seconds ago.
-    fn read(seconds: u64, lists: &str) -> Current {
+    fn read(seconds: u64, lists: &str) -> ReplicaHealth {
         let text = format!(
             r#"{{"apiVersion": "gatepost.dev/v1alpha1", "kind": "AdmissionControlConfiguration", "metadata": {{"name": "c"}},
             {lists}}}"#
@@ -243,7 +246,7 @@ mod tests {
             initializers: Default::default(),
         }));
         current.stamp(before(seconds));
-        current
+        ReplicaHealth::new(Arc::new(current))
     }
 
     fn hook(policy: &str) -> String {
@@ -254,7 +257,7 @@ mod tests {
         )
     }
 
-    fn open(current: &Current, hooks: &[&str]) {
+    fn open(health: &ReplicaHealth, hooks: &[&str]) {
         let glass = BreakGlass {
             name: "night".into(),
             opened: SystemTime::now(),
@@ -263,7 +266,7 @@ mod tests {
             hooks: hooks.iter().map(|hook| Box::from(*hook)).collect(),
             by: "ann".into(),
         };
-        current.break_glass().take(GlassOrigin::File, vec![glass], Instant::now(), SystemTime::now());
+        health.break_glass.take(GlassOrigin::File, vec![glass], Instant::now(), SystemTime::now());
     }
 
     #[test]
@@ -306,22 +309,22 @@ mod tests {
         assert_eq!(Readiness::of(&current), Readiness::Ready, "without a cluster it will never know");
         let soon = Instant::now() + Duration::from_secs(600);
         for current in [&current, &other] {
-            current.labelled().await_account(soon);
+            current.current.labelled().await_account(soon);
         }
         assert_eq!([&current, &other].map(Readiness::of), [Readiness::Nameless, Readiness::Ready]);
-        current.labelled().await_account(before(1));
+        current.current.labelled().await_account(before(1));
         assert_eq!(Readiness::of(&current), Readiness::Ready, "nobody waits for ever");
-        current.labelled().await_account(soon);
-        current.labelled().set_account("gatepost");
+        current.current.labelled().await_account(soon);
+        current.current.labelled().set_account("gatepost");
         assert_eq!(Readiness::among_replicas(&current), Readiness::Ready);
     }
 
     #[test]
     fn readiness_among_replicas_with_break_glass_needs_no_configuration() {
         let stale = read(31, &hook("Fail"));
-        let [never, rejected] = [Current::new(Instant::now()), Current::new(Instant::now())];
+        let [never, rejected] = [(); 2].map(|()| ReplicaHealth::new(Arc::new(Current::new(Instant::now()))));
         let (revision, since) = (Revision::Store(1), SystemTime::UNIX_EPOCH);
-        rejected.status().rejected.set(Some(Rejection {
+        rejected.status.rejected.set(Some(Rejection {
             problems: Vec::new(),
             revision,
             since,

@@ -38,7 +38,7 @@ use crate::{
         admin::readiness::Readiness, answer::trailers, drain::DrainSignal, head::aux_timeout, outgoing::Outgoing,
         refusal::Refusal,
     },
-    live::Current,
+    live::ReplicaHealth,
     wire::{DESCRIPTORS, names},
 };
 
@@ -73,7 +73,7 @@ type ErasedService = Box<dyn Fn(Request<AuxBody>) -> BoxFuture<'static, Response
 
 /// Health and reflection.
 pub(crate) struct GrpcAuxServices {
-    current: Arc<Current>,
+    readiness: Arc<ReplicaHealth>,
     reporter: HealthReporter,
     /// The status last reported: 0 none, 1 serving, 2 not.
     reported: AtomicU8,
@@ -107,8 +107,8 @@ where
 }
 
 impl GrpcAuxServices {
-    /// Health follows `current`'s readiness; reflection serves `proto/` and the health service.
-    pub(crate) fn new(current: Arc<Current>) -> Result<Self, Error> {
+    /// Health follows this readiness; reflection serves `proto/` and the health service.
+    pub(crate) fn new(readiness: Arc<ReplicaHealth>) -> Result<Self, Error> {
         let (reporter, health) = tonic_health::server::health_reporter();
         let builder = || {
             Builder::configure()
@@ -116,7 +116,7 @@ impl GrpcAuxServices {
                 .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         };
         Ok(Self {
-            current,
+            readiness,
             reporter,
             reported: AtomicU8::new(0),
             health: erased(health),
@@ -127,7 +127,7 @@ impl GrpcAuxServices {
 
     /// Reports the present status to the health service if it has changed.
     pub(crate) async fn refresh_health(&self) {
-        let is_ready = Readiness::of(&self.current).is_ready();
+        let is_ready = Readiness::of(&self.readiness).is_ready();
         let (number, status) = if is_ready { (1, ServingStatus::Serving) } else { (2, ServingStatus::NotServing) };
         if self.reported.swap(number, Ordering::AcqRel) != number {
             for service in ["", names::ADMISSION] {

@@ -2,14 +2,15 @@ use std::{collections::HashMap, sync::Arc};
 
 use super::*;
 use crate::{
-    live::FailedRead,
+    live::{Current, FailedRead},
     snapshot::{self, Problem, SourceFile},
 };
 
 #[test]
 fn it_is_read_as_it_was_written_and_a_later_versions_words_do_no_harm() {
     let now = Instant::now();
-    let current = Current::new(now);
+    let current = Arc::new(Current::new(now));
+    let health = ReplicaHealth::new(Arc::clone(&current));
     let problem = |n| Problem {
         file: "a".into(),
         path: format!("p{n}"),
@@ -19,17 +20,17 @@ fn it_is_read_as_it_was_written_and_a_later_versions_words_do_no_harm() {
     };
     let problems = (0..20).map(problem).collect();
     let revision = Revision::Store(9);
-    current.status().rejected.set(Some(Rejection {
+    health.status.rejected.set(Some(Rejection {
         problems,
         revision,
         since: SystemTime::UNIX_EPOCH,
         quarantined: Vec::new(),
     }));
     let error = "no answer".to_owned();
-    current.status().failed_read.set(Some(FailedRead { error, since: SystemTime::UNIX_EPOCH, count: 1 }));
-    current.status().set_observed(Some(12));
+    health.status.failed_read.set(Some(FailedRead { error, since: SystemTime::UNIX_EPOCH, count: 1 }));
+    health.status.set_observed(Some(12));
     current.stamp(now);
-    let report = ReplicaReport::of(&current, &Replica::new("a"), (now, SystemTime::UNIX_EPOCH), 10);
+    let report = ReplicaReport::of(&health, &Replica::new("a"), (now, SystemTime::UNIX_EPOCH), 10);
     assert_eq!((report.generation, report.observed, report.stale), (0, Some(12), false));
     let rejected = report.rejected.as_ref().unwrap();
     assert_eq!((rejected.problems.len(), rejected.count, &*rejected.revision), (MOST_PROBLEMS, 20, "9"));
@@ -47,7 +48,8 @@ fn it_is_read_as_it_was_written_and_a_later_versions_words_do_no_harm() {
 #[test]
 fn an_initializer_without_an_instance_is_reported_first() {
     let now = Instant::now();
-    let current = Current::new(now);
+    let current = Arc::new(Current::new(now));
+    let health = ReplicaHealth::new(Arc::clone(&current));
     let names: Vec<_> = (0..=MOST_INITIALIZERS).map(|n| format!("i{n:03}.example.com")).collect();
     let digest = "0".repeat(64);
     let one = |name: &String| format!("  - {{name: {name}, attach: {{tokenSha256: ['{digest}']}}}}\n");
@@ -70,7 +72,7 @@ fn an_initializer_without_an_instance_is_reported_first() {
     }));
     let (last, others) = names.split_last().unwrap();
     let _attached: Vec<_> = others.iter().map(|name| current.hub().attach(&(&**name).into(), 1, now)).collect();
-    let report = ReplicaReport::of(&current, &Replica::new("a"), (now, SystemTime::UNIX_EPOCH), 10);
+    let report = ReplicaReport::of(&health, &Replica::new("a"), (now, SystemTime::UNIX_EPOCH), 10);
     assert_eq!((report.initializers.len(), report.initializers_left_out), (MOST_INITIALIZERS, 1));
     assert_eq!((&report.initializers[0].name, report.initializers[0].instances), (last, 0));
 }

@@ -30,7 +30,7 @@ fn a_folder_is_its_documents_in_the_order_of_their_names() {
 }
 
 #[test]
-fn one_file_is_a_source_too() {
+fn single_file_is_a_source() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("only.conf");
     settled(&path, "kind: x");
@@ -38,7 +38,7 @@ fn one_file_is_a_source_too() {
 }
 
 #[test]
-fn what_cannot_be_read_is_an_error_with_its_path() {
+fn unreadable_file_is_an_error_with_its_path() {
     let folder = tempfile::tempdir().unwrap();
     let absent = folder.path().join("absent");
     let error = FileSource::new(&absent).read(Duration::ZERO).unwrap_err().to_string();

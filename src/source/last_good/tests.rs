@@ -33,7 +33,7 @@ fn written(folder: &Path) -> (LastGoodFile, PathBuf) {
 }
 
 #[test]
-fn it_is_read_as_it_was_written_and_only_its_owner_may_read_it() {
+fn last_good_is_read_as_written_by_its_owner_only() {
     let folder = tempfile::tempdir().unwrap();
     let (file, path) = written(folder.path());
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
@@ -53,7 +53,7 @@ fn it_is_read_as_it_was_written_and_only_its_owner_may_read_it() {
 }
 
 #[test]
-fn it_is_confirmed_in_place_and_a_torn_confirmation_has_no_age() {
+fn last_good_is_confirmed_in_place_and_a_torn_confirmation_has_no_age() {
     let folder = tempfile::tempdir().unwrap();
     let (file, path) = written(folder.path());
     let length = fs::metadata(&path).unwrap().len();
@@ -115,7 +115,7 @@ fn whatever_is_wrong_with_it_is_reported_and_it_is_not_used() {
 }
 
 #[test]
-fn what_cannot_be_written_leaves_the_former_one() {
+fn last_good_file_that_cannot_be_written_stays_as_it_was() {
     let folder = tempfile::tempdir().unwrap();
     let (file, path) = written(folder.path());
     // The name beside it is a folder with something in it: nobody can make a file of it.

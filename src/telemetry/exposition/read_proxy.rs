@@ -10,10 +10,7 @@ use prometheus_client::{
     encoding::{DescriptorEncoder, MetricEncoder},
 };
 
-use super::{
-    Scrape, rendered,
-    samples::{build, counter, family},
-};
+use super::{Scrape, build, counter, counters as labelled_counters, family, rendered};
 use crate::telemetry::{
     Metrics,
     read_proxy::{ProxyHoldEnd, ProxyLoad, ProxyOutcome, ProxyQuestion, ProxyRefused, QuestionEnd, ReadProxyMetrics},
@@ -42,23 +39,14 @@ struct ProxyScrape {
 impl Collector for ProxyScrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let (counters, load, encoder) = (&self.counters, &self.load, &mut encoder);
-        family(encoder, &table::REQUESTS, |out| {
-            let outcomes = ProxyOutcome::LABELS.iter().zip(&counters.requests);
-            outcomes.into_iter().try_for_each(|(one, cell)| counter(out, &[("outcome", one)], cell.load(Relaxed)))
-        })?;
-        family(encoder, &table::REFUSED, |out| {
-            let reasons = ProxyRefused::LABELS.iter().zip(&counters.refused);
-            reasons.into_iter().try_for_each(|(reason, cell)| counter(out, &[("reason", reason)], cell.load(Relaxed)))
-        })?;
+        labelled_counters(encoder, &table::REQUESTS, &ProxyOutcome::LABELS, &counters.requests)?;
+        labelled_counters(encoder, &table::REFUSED, &ProxyRefused::LABELS, &counters.refused)?;
         gauge(encoder, &table::HOLDS, load.holds.0)?;
         gauge(encoder, &table::HOLDS_LIMIT, load.holds.1)?;
         family(encoder, &table::OLDEST_HOLD, |out| {
             out.encode_gauge(&load.oldest_hold.unwrap_or_default().as_secs_f64())
         })?;
-        family(encoder, &table::HOLD_ENDS, |out| {
-            let ends = ProxyHoldEnd::LABELS.iter().zip(&counters.hold_ends);
-            ends.into_iter().try_for_each(|(end, cell)| counter(out, &[("end", end)], cell.load(Relaxed)))
-        })?;
+        labelled_counters(encoder, &table::HOLD_ENDS, &ProxyHoldEnd::LABELS, &counters.hold_ends)?;
         family(encoder, &table::INSPECTED, |out| by_purpose(out, load.read.0, load.written.0))?;
         family(encoder, &table::INSPECTED_LIMIT, |out| by_purpose(out, load.read.1, load.written.1))?;
         family(encoder, &table::QUESTIONS, |out| {

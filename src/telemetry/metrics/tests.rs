@@ -12,7 +12,7 @@ fn value(text: &str, sample: &str) -> Option<String> {
 }
 
 #[test]
-fn what_was_recorded_is_exposed() {
+fn recorded_metrics_are_exposed() {
     let metrics = Arc::new(Metrics::new(2));
     metrics.request(0, RequestOutcome::Allowed, Duration::from_micros(70));
     metrics.request(1, RequestOutcome::Allowed, Duration::from_micros(50));
@@ -147,4 +147,15 @@ fn every_family_of_the_table_is_exposed_and_no_other() {
         .collect();
     let table: Vec<&str> = table::ALL.iter().map(|family| family.name).collect();
     assert_eq!(exposed, table);
+}
+
+#[test]
+fn names_nobody_holds_are_forgotten_when_there_are_too_many() {
+    let named = Named::default();
+    let held = named.get(&"held".into(), || 0);
+    for n in 0..MAX_UNUSED_NAMES {
+        named.get(&format!("{n}").into(), || n);
+    }
+    assert!(named.all().len() < 10, "{}", named.all().len());
+    assert!(Arc::ptr_eq(&held, &named.get(&"held".into(), || 1)));
 }

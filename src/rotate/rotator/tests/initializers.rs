@@ -37,7 +37,7 @@ fn unproven(rotator: &Rotator, short: &str) -> bool {
 
 /// State of each initializer that has retired.
 fn retired(rotator: &Rotator) -> Vec<(String, Rotation)> {
-    let retired = rotator.current.status().retired();
+    let retired = rotator.status.retired();
     retired.iter().map(|one| (one.name.to_string(), one.rotation.clone())).collect()
 }
 

@@ -100,11 +100,7 @@ async fn play(steps: Vec<Step>) -> Result<(), TestCaseError> {
         match step {
             Step::Configure(hooks) => {
                 read(&mut rotator, configuration(&hooks, revision)).await;
-                prop_assert!(
-                    rotator.current.status().rejected.get().is_none(),
-                    "{:?}",
-                    rotator.current.status().rejected.get()
-                );
+                prop_assert!(rotator.status.rejected.get().is_none(), "{:?}", rotator.status.rejected.get());
                 for hook in &rotator.current.load().snapshot.hooks {
                     let effects = hook.side_effects.as_str();
                     accepted.push(how(&hook.id, &hook.endpoint, &hook.protocol, hook.timeout, effects));

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn what_is_there_at_the_start_is_asked_what_comes_later_is_probed_first() {
+async fn hooks_of_the_start_are_called_and_later_ones_probed_first() {
     let mut rotator = started(&[("a", 1)]).await;
     assert_eq!((number(&rotator), standing(&rotator)), (1, vec![stands("a", 1, 0)]));
 
@@ -40,7 +40,7 @@ async fn namesakes_of_two_configurations_keep_their_own_seats() {
     let _request = rotator.current.load();
     read(&mut rotator, namesakes(&[("b", 2)])).await;
     assert_eq!(standing(&rotator), [stands("same", 2, 0)]);
-    let leaving = rotator.current.status().draining();
+    let leaving = rotator.status.draining();
     assert_eq!(leaving.len(), 1, "the first drains although its namesake stays");
 }
 

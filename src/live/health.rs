@@ -1,40 +1,125 @@
-//! Replica faults: what keeps this replica from being called, its hooks and initializers from being asked, or the
-//! initializers from acting. Hooks have their own: they are called, and their calls fail.
+//! ReplicaHealth: what this replica reports about itself. Each part belongs to the feature that changes it.
+//!
+//! Faults are what keeps this replica from being called, its hooks and initializers from being asked, or the initializers
+//! from acting. Hooks have their own: they are called, and their calls fail.
 
 use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant, SystemTime},
 };
 
-use super::{current::Current, generation::Generation, registration::RegistrationState};
+use super::{
+    break_glass::BreakGlasses,
+    configuration_status::{ConfigurationStatus, Latest},
+    current::Current,
+    generation::Generation,
+};
 use crate::{
     initialize::desk::NameState,
     model::FailurePolicy,
     schema::status::{ReplicaFault, ReplicaFaultKind},
     telemetry::{Attendance, RecentCallFailures},
+    tls::ServerTls,
 };
+
+/// What this replica reports about itself.
+#[derive(Debug)]
+pub struct ReplicaHealth {
+    /// Generation in force, and how fresh it is.
+    pub current: Arc<Current>,
+    /// What was read and is not in force.
+    pub status: Arc<ConfigurationStatus>,
+    /// Open break-glass, whatever is in force.
+    pub break_glass: Arc<BreakGlasses>,
+    /// The last comparison of the registration with what is in force; `None` where it is not followed.
+    pub registration: Arc<Latest<RegistrationState>>,
+    /// TLS of callers, and whether all of them need it; empty where they come without.
+    pub tls: OnceLock<(Arc<ServerTls>, bool)>,
+    draining: AtomicBool,
+}
+
+impl ReplicaHealth {
+    /// Of a replica that has this in force, and nothing else to report.
+    pub fn new(current: Arc<Current>) -> Self {
+        Self::of(current, Arc::default(), Arc::default())
+    }
+
+    /// Of a replica that has this in force, with these parts.
+    pub fn of(current: Arc<Current>, status: Arc<ConfigurationStatus>, break_glass: Arc<BreakGlasses>) -> Self {
+        Self {
+            current,
+            status,
+            break_glass,
+            registration: Arc::default(),
+            tls: OnceLock::new(),
+            draining: AtomicBool::new(false),
+        }
+    }
+
+    /// The process is about to end: not ready any longer, requests are still answered.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+    }
+
+    /// True from [`ReplicaHealth::drain`] on.
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
+    /// True where no caller gets in, as the certificate in force is not valid.
+    pub fn is_unreachable(&self, clock: SystemTime) -> bool {
+        self.tls.get().is_some_and(|(tls, all)| *all && tls.certificate_fault(clock).is_some())
+    }
+
+    /// The faults at this time, the worst kind first.
+    pub fn faults(&self, (now, clock): (Instant, SystemTime)) -> Vec<ReplicaFault> {
+        let generation = self.current.load();
+        let fault = |kind, what| ReplicaFault { kind, what };
+        let certificate = self.tls.get().and_then(|(tls, _)| tls.certificate_fault(clock));
+        let certificate = certificate.map(|why| format!("the serving certificate {why}: callers reject it; renew it"));
+        let mut faults: Vec<_> =
+            certificate.map(|what| fault(ReplicaFaultKind::Certificate, what)).into_iter().collect();
+        let registration = self.registration.get().and_then(|state| unregistered(&state, now));
+        faults.extend(registration.map(|what| fault(ReplicaFaultKind::Registration, what)));
+        let mut initializers: Vec<_> = attendance(&self.current, now)
+            .into_iter()
+            .filter_map(|one| Some((one.failure_policy, initializer(&one, &generation, (now, clock))?)))
+            .collect();
+        initializers.sort_by_key(|(policy, _)| *policy == FailurePolicy::Ignore);
+        faults.extend(initializers.into_iter().map(|(_, what)| fault(ReplicaFaultKind::Initializer, what)));
+        faults
+    }
+}
+
+/// Age above which a comparison says nothing any more.
+const TOO_OLD_AFTER: Duration = Duration::from_secs(5 * 60);
+
+/// The last comparison, and the failure to make another.
+#[derive(Clone, Debug)]
+pub struct RegistrationState {
+    /// Name of the registration.
+    pub name: Arc<str>,
+    /// A line for each hook, and each resource with initializers, of which something is not sent, and its time; `None`
+    /// before the first comparison.
+    pub compared: Option<(Arc<BTreeSet<String>>, Instant)>,
+    /// Reason why the registration cannot be read at present.
+    pub failure: Option<String>,
+}
+
+impl RegistrationState {
+    /// Lines of the last comparison; `None` where there was none lately.
+    pub fn uncovered(&self, now: Instant) -> Option<&BTreeSet<String>> {
+        let (lines, at) = self.compared.as_ref()?;
+        (now.saturating_duration_since(*at) < TOO_OLD_AFTER).then_some(lines)
+    }
+}
 
 /// Hooks that one line names.
 const MAX_NAMED_HOOKS: usize = 5;
-
-/// The faults at this time, the worst kind first.
-pub fn replica_faults(current: &Current, (now, clock): (Instant, SystemTime)) -> Vec<ReplicaFault> {
-    let generation = current.load();
-    let fault = |kind, what| ReplicaFault { kind, what };
-    let certificate = current.serving_tls().and_then(|tls| tls.certificate_fault(clock));
-    let certificate = certificate.map(|why| format!("the serving certificate {why}: callers reject it; renew it"));
-    let mut faults: Vec<_> = certificate.map(|what| fault(ReplicaFaultKind::Certificate, what)).into_iter().collect();
-    let registration = current.registration.get().and_then(|state| unregistered(&state, now));
-    faults.extend(registration.map(|what| fault(ReplicaFaultKind::Registration, what)));
-    let mut initializers: Vec<_> = attendance(current, now)
-        .into_iter()
-        .filter_map(|one| Some((one.failure_policy, initializer(&one, &generation, (now, clock))?)))
-        .collect();
-    initializers.sort_by_key(|(policy, _)| *policy == FailurePolicy::Ignore);
-    faults.extend(initializers.into_iter().map(|(_, what)| fault(ReplicaFaultKind::Initializer, what)));
-    faults
-}
 
 fn unregistered(state: &RegistrationState, now: Instant) -> Option<String> {
     let name = &state.name;
@@ -124,7 +209,7 @@ mod tests {
         telemetry::{InitializerOutcome, Metrics},
     };
 
-    fn configured(metrics: &Metrics) -> Current {
+    fn configured(metrics: &Metrics) -> ReplicaHealth {
         let one = |name: &str, policy: &str| {
             let digest = "0".repeat(64);
             format!("  - {{name: {name}, failurePolicy: {policy}, attach: {{tokenSha256: ['{digest}']}}}}\n")
@@ -149,19 +234,19 @@ mod tests {
             bypassed: Vec::new(),
             initializers: names.iter().map(|name| (Arc::clone(name), metrics.initializer(name))).collect(),
         }));
-        current
+        ReplicaHealth::new(Arc::new(current))
     }
 
-    fn faults(current: &Current) -> Vec<String> {
+    fn faults(health: &ReplicaHealth) -> Vec<String> {
         let at = (Instant::now(), SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_225_600));
-        replica_faults(current, at).iter().map(ToString::to_string).collect()
+        health.faults(at).iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn an_initializer_that_was_never_attached_or_hangs_is_a_fault() {
         let metrics = Metrics::new(1);
-        let current = configured(&metrics);
-        let found = faults(&current);
+        let health = configured(&metrics);
+        let found = faults(&health);
         assert!(
             matches!(&*found, [fail, ignore]
                 if fail.starts_with("INITIALIZER b.example.com: never attached: no instance is attached since")
@@ -171,8 +256,8 @@ mod tests {
             "{found:?}"
         );
         let names = ["a.example.com", "b.example.com"].map(Arc::<str>::from);
-        let attached = names.each_ref().map(|name| current.hub().attach(name, 1, Instant::now()).unwrap());
-        assert_eq!(faults(&current), [""; 0]);
+        let attached = names.each_ref().map(|name| health.current.hub().attach(name, 1, Instant::now()).unwrap());
+        assert_eq!(faults(&health), [""; 0]);
 
         let counters = metrics.initializer(&names[1]);
         let record = |outcome| counters.record(0, outcome, Duration::ZERO);
@@ -180,35 +265,46 @@ mod tests {
         record(InitializerOutcome::FailedClosed);
         record(InitializerOutcome::FailedClosed);
         record(InitializerOutcome::Unchanged);
-        let found = faults(&current);
+        let found = faults(&health);
         assert!(
             matches!(&*found, [one] if one.starts_with("INITIALIZER b.example.com: hangs or fails: 2 of 4 objects in")
                 && one.ends_with("attached instances: 1; new objects are refused")),
             "{found:?}"
         );
         record(InitializerOutcome::Rejected);
-        assert_eq!(faults(&current), [""; 0], "it acts again");
+        assert_eq!(faults(&health), [""; 0], "it acts again");
 
         drop(attached);
-        let found = faults(&current);
+        let found = faults(&health);
         assert!(found.len() == 2 && found.iter().all(|one| !one.contains("never")), "{found:?}");
     }
 
     #[test]
     fn a_registration_that_cannot_be_read_or_sends_too_little_is_a_fault() {
-        let current = Current::new(Instant::now());
+        let health = ReplicaHealth::new(Arc::new(Current::new(Instant::now())));
         let state = |lines: &[&str], failure: Option<&str>| RegistrationState {
             name: "r".into(),
             compared: (failure.is_none())
                 .then(|| (Arc::new(lines.iter().map(|line| (*line).to_owned()).collect()), Instant::now())),
             failure: failure.map(str::to_owned),
         };
-        current.registration.set(Some(state(&[], None)));
-        assert_eq!(faults(&current), [""; 0]);
-        current.registration.set(Some(state(&[], Some("no answer"))));
-        assert_eq!(faults(&current), ["REGISTRATION r cannot be read: no answer"]);
-        current.registration.set(Some(state(&["1", "2", "3", "4", "5", "6", "7"], None)));
-        let found = faults(&current);
+        health.registration.set(Some(state(&[], None)));
+        assert_eq!(faults(&health), [""; 0]);
+        health.registration.set(Some(state(&[], Some("no answer"))));
+        assert_eq!(faults(&health), ["REGISTRATION r cannot be read: no answer"]);
+        health.registration.set(Some(state(&["1", "2", "3", "4", "5", "6", "7"], None)));
+        let found = faults(&health);
         assert!(found[0].contains(": 1; 2; 3; 4; 5; and 2 more; run gatepost register"), "{found:?}");
+    }
+
+    #[test]
+    fn registration_compared_long_ago_is_not_known() {
+        let now = Instant::now();
+        let mut state = RegistrationState { name: "r".into(), compared: None, failure: None };
+        assert_eq!(state.uncovered(now), None);
+        let lines = BTreeSet::from(["a".to_owned()]);
+        state.compared = Some((Arc::new(lines.clone()), now));
+        assert_eq!(state.uncovered(now), Some(&lines));
+        assert_eq!(state.uncovered(now + TOO_OLD_AFTER), None);
     }
 }
