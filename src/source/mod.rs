@@ -14,7 +14,7 @@ use std::{fmt, path::PathBuf, time::Duration};
 pub use contents::{Contents, ReadError, Reference};
 pub use etcd::{EtcdLocation, EtcdSource};
 pub use file::FileSource;
-pub use kubernetes::{Adopt, AdoptionReads, AdoptionView, KubernetesLocation, KubernetesSource};
+pub use kubernetes::{KubernetesLocation, KubernetesSource};
 pub use last_good::{LastGood, LastGoodError, LastGoodFile};
 pub use poll::{TimedRead, poll};
 
@@ -91,7 +91,7 @@ impl Source {
     }
 
     /// Input of the loop that takes webhooks of others over, once; `None` where none are.
-    pub fn adoption(&mut self) -> Option<AdoptionReads> {
+    pub fn adoption(&mut self) -> Option<crate::adopt::AdoptionReads> {
         match self {
             Self::Kubernetes(source) => source.adoption(),
             Self::File { .. } | Self::Etcd(_) => None,

@@ -10,10 +10,10 @@ use std::{
 };
 
 use super::{
-    AccessReviewOutcome, AdoptionMetrics, Attendance, BypassMetrics, DroppedReport, HookMetrics, InitializerMetrics,
-    ReadOutcome, Reading, Refused, RequestOutcome, TlsReload, cells::Cells, initializer::Attended, named::Named,
-    reading::Readings,
+    AccessReviewOutcome, Attendance, BypassMetrics, DroppedReport, HookMetrics, InitializerMetrics, ReadOutcome,
+    Reading, Refused, RequestOutcome, TlsReload, cells::Cells, initializer::Attended, named::Named, reading::Readings,
 };
+use crate::adopt::AdoptionMetrics;
 use crate::model::HookType;
 
 /// All counters.

@@ -1,6 +1,5 @@
 //! Signals for operators: metrics, the audit log. Nothing here ever makes a request wait.
 
-mod adoption;
 pub mod audit;
 mod audit_file;
 mod bypass;
@@ -20,7 +19,6 @@ mod recent;
 mod rejections;
 pub mod table;
 
-pub use adoption::{AdoptionMetrics, Webhooks};
 pub use audit::Audit;
 pub use bypass::BypassMetrics;
 pub use exposition::CONTENT_TYPE;

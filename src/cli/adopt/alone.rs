@@ -3,10 +3,10 @@
 use std::time::{Duration, SystemTime};
 
 use crate::{
-    adopt::{Lease, MANAGER, Reason, SeenWebhook, WebhookStanding, conditions_document},
+    adopt::{
+        EVENTS_PATH, Lease, MANAGER, Reason, SeenWebhook, WebhookStanding, conditions_document, event, remove_condition,
+    },
     kube::{KubeClient, KubeError},
-    source::kubernetes::adopting::remove,
-    watch::adoption::{EVENTS_PATH, event},
 };
 
 /// Component that Events name in place of a replica.
@@ -35,7 +35,7 @@ pub(super) async fn give_back(client: &KubeClient, seen: &[SeenWebhook]) -> Resu
             Ok(_) | Err(KubeError::Unwritten { code: 404 | 409, .. }) => {}
             Err(error) => return Err(error),
         }
-        match remove(client, &path, &[&key.webhook]).await {
+        match remove_condition(client, &path, &[&key.webhook]).await {
             Ok(()) => {}
             Err(KubeError::Refused { code: 404, .. }) => continue,
             Err(error) => return Err(error),

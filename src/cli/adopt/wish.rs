@@ -13,14 +13,14 @@ use tokio::time::sleep;
 use super::alone::{give_back, lives};
 use crate::{
     adopt::{
-        AdoptionRequests, AdoptionScope, CONDITION, FinalizerChange, LEADER_LEASE, Lease, OwnRegistration,
-        REPLICA_LEASE_DURATION, Reason, SeenWebhook, WebhookKey, WebhookStanding,
+        AdoptionRequests, AdoptionScope, AdoptionSettings, CONDITION, FinalizerChange, LEADER_LEASE, Lease,
+        OwnRegistration, REPLICA_LEASE_DURATION, Reason, SeenWebhook, WebhookKey, WebhookStanding, change_finalizer,
+        version_without_conditions,
     },
     cli::plural::counted,
     kube::{KubeAccess, KubeClient, KubeError},
     model::HookType,
-    source::{Adopt, kubernetes::adopting},
-    watch::adoption::{hold, too_old},
+    source::kubernetes::adopting,
 };
 
 /// Polling interval.
@@ -50,7 +50,7 @@ pub(super) enum State {
 #[derive(Debug)]
 pub(super) struct Cluster {
     client: KubeClient,
-    adopt: Adopt,
+    adopt: AdoptionSettings,
     /// Progress as last printed.
     waits_for: String,
 }
@@ -66,8 +66,8 @@ impl Cluster {
         registration: Option<String>,
     ) -> Result<Self, String> {
         let client = KubeClient::open(access).await.map_err(|error| failed(&error))?;
-        let adopt =
-            Adopt { wanted: AdoptionScope::Named, namespace, replica: String::new(), registration, upkeep: None };
+        let (scope, replica) = (AdoptionScope::Named, String::new());
+        let adopt = AdoptionSettings { scope, namespace, replica, registration };
         Ok(Self { client, adopt, waits_for: String::new() })
     }
 
@@ -88,7 +88,7 @@ impl Cluster {
     async fn seen(&self, wanted: &AdoptionScope, leases: &[Lease]) -> Result<Vec<SeenWebhook>, String> {
         let wishes = leases.iter().find(|lease| lease.is_leader()).map(Lease::requests).unwrap_or_default();
         let lists = self.lists().await?;
-        let adopt = Adopt { wanted: wanted.clone(), ..self.adopt.clone() };
+        let adopt = AdoptionSettings { scope: wanted.clone(), ..self.adopt.clone() };
         let judging = tokio::task::spawn_blocking(move || adopting::judged(&lists, &adopt, &wishes));
         judging.await.map_err(|error| format!("judging the webhooks failed: {error}; report this bug"))
     }
@@ -109,7 +109,8 @@ impl Cluster {
                 let known = !reason.is_empty() && !reason.starts_with(NOT_SELECTED) && !reason.starts_with(RELEASED);
                 *name == key && matches!(&**state, "left" | "giving back") && known
             });
-            let old = too_old(&version).map(|version| format!("the apiserver ({version}) knows no match conditions"));
+            let old = version_without_conditions(&version)
+                .map(|version| format!("the apiserver ({version}) knows no match conditions"));
             let uncalled = uncalled(&seen, &leases, SystemTime::now());
             let word = match (&seen.standing.carries, &against) {
                 (true, _) if uncalled.is_some() => "NOT CALLED",
@@ -172,7 +173,7 @@ impl Cluster {
         for _ in 0..TRIES {
             let leases = self.leases().await?;
             let Some(leader) = leases.iter().find(|lease| lease.is_leader()) else {
-                self.adopt.make_leader_lease(&self.client).await.map_err(|error| failed(&error))?;
+                self.adopt.create_leader_lease(&self.client).await.map_err(|error| failed(&error))?;
                 continue;
             };
             let mut wishes = leader.requests();
@@ -281,7 +282,7 @@ impl Cluster {
         for (hook_type, items) in self.lists().await? {
             let ours = items.iter().filter(|item| self.adopt.is_our_own(item));
             for registered in ours.filter_map(|item| OwnRegistration::of(hook_type, item)).filter(|it| it.guarded) {
-                hold(&self.client, &FinalizerChange { registration: registered, add: false })
+                change_finalizer(&self.client, &FinalizerChange { registration: registered, add: false })
                     .await
                     .map_err(|error| failed(&error))?;
             }

@@ -3,10 +3,10 @@
 use clap::Args;
 
 use crate::{
-    adopt::AdoptionScope,
+    adopt::{AdoptionScope, AdoptionSettings},
     cli::{adopt::ADOPT_NAMESPACE, register},
     replicas::Replica,
-    source::{Adopt, SourceLocation, kubernetes::adopting::Upkeep},
+    source::{SourceLocation, kubernetes::adopting::Upkeep},
 };
 
 /// Adoption, as `serve` is asked for it.
@@ -45,16 +45,16 @@ impl AdoptionArgs {
         replica: Option<&str>,
         registration: Option<&str>,
     ) -> Result<(), &'static str> {
-        let Some(wanted) = self.adopt else { return Ok(()) };
+        let Some(scope) = self.adopt else { return Ok(()) };
         match source {
             SourceLocation::Kubernetes(place) if !place.objects.webhooks => {
-                place.adopt = Some(Adopt {
-                    wanted,
+                place.adopt = Some(AdoptionSettings {
+                    scope,
                     namespace: self.adopt_namespace,
                     replica: replica.map_or_else(Replica::host, str::to_owned),
                     registration: registration.map(str::to_owned),
-                    upkeep: self.adopt_registration.then_some(Upkeep(register::upkeep::webhooks)),
                 });
+                place.upkeep = self.adopt_registration.then_some(register::upkeep::webhooks as Upkeep);
                 Ok(())
             }
             SourceLocation::Kubernetes(_) => {
