@@ -250,7 +250,7 @@ fn our_label_alone_makes_no_registration_of_ours() {
     let mut adopting = WebhookReader::default();
     let (files, view) = adopting.read((Duration::ZERO, &adopt, "r/1"), Vec::new(), &lists).unwrap();
     assert_eq!(told(&view.seen), ["a.x.y ok"], "and there is one registration");
-    assert_eq!((files.len(), view.registered.len()), (1, 1), "it is called");
+    assert_eq!((files.len(), view.registrations.len()), (1, 1), "it is called");
 }
 
 #[test]
