@@ -207,10 +207,10 @@ impl ReplicaReport {
     pub fn of(current: &Current, replica: &Replica, (now, clock): (Instant, SystemTime), most_hooks: usize) -> Self {
         // In this order: a state loaded later is as new as those reported before it, and a hook that has left the
         // generation is among the retired already.
-        let (observed, age, stale) = (current.observed(), current.age(now), !current.is_fresh(now));
-        let rejection = current.rejected();
+        let (observed, age, stale) = (current.status().observed(), current.age(now), !current.is_fresh(now));
+        let rejection = current.status().rejected.get();
         let generation = current.load();
-        let retired = current.retired();
+        let retired = current.status().retired();
         let live = (0..).zip(&generation.hooks).map(|(index, live)| in_force(&generation, index, live, now));
         let mut hooks: Vec<_> = live.chain(retired.iter().filter_map(gone)).collect();
         let hooks_left_out = hooks.len().saturating_sub(most_hooks);
@@ -239,12 +239,14 @@ impl ReplicaReport {
             bypasses,
             bypasses_left_out,
             rejected: rejection.as_deref().map(|rejection| rejected(rejection, most_hooks)),
-            from_last_good: current.last_good().and_then(|state| {
+            from_last_good: current.status().last_good.get().and_then(|state| {
                 let in_use = state.in_use.as_ref()?;
                 Some(short(&format!("of {}, as {}", time(in_use.written), in_use.why)))
             }),
             read_failure: current
-                .failed_read()
+                .status()
+                .failed_read
+                .get()
                 .map(|failed| ReadFailed { what: short(&failed.error), since: time(failed.since) }),
             hooks,
             hooks_left_out,
@@ -342,7 +344,7 @@ fn standing(rotation: &Rotation) -> HookStanding {
 }
 
 fn rejected(rejection: &Rejection, most: usize) -> Rejected {
-    let held = rejection.held.iter().take(most).map(|held| HeldReport {
+    let held = rejection.quarantined.iter().take(most).map(|held| HeldReport {
         document: held.document.clone(),
         keeps: held.keeps,
         since: time(held.since),
@@ -350,7 +352,7 @@ fn rejected(rejection: &Rejection, most: usize) -> Rejected {
     });
     Rejected {
         held: held.collect(),
-        held_left_out: rejection.held.len().saturating_sub(most),
+        held_left_out: rejection.quarantined.len().saturating_sub(most),
         revision: rejection.revision.to_string(),
         since: time(rejection.since),
         problems: rejection.problems.iter().take(MOST_PROBLEMS).map(|problem| short(&problem.to_string())).collect(),

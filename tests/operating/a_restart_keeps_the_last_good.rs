@@ -11,8 +11,8 @@ use std::{
 use crate::front::until;
 use crate::support::gate::{document, hook};
 use gatepost::{
-    app::{Running, Settings, Sidecar, StartError},
     rotate::OnInvalid,
+    runtime::{Running, Settings, Sidecar, StartError},
 };
 
 struct Trial {
@@ -63,7 +63,8 @@ impl Trial {
     /// One that has run and kept what was in force.
     async fn ran(&self) {
         let running = self.start().await.expect("starts");
-        until("it is kept", || running.current.last_good().is_some_and(|state| state.saved.is_some())).await;
+        until("it is kept", || running.current.status().last_good.get().is_some_and(|state| state.saved.is_some()))
+            .await;
         stop(running).await;
         assert_eq!(mode(&self.last_good()), 0o600);
     }
@@ -84,7 +85,7 @@ fn hooks(running: &Running) -> Vec<String> {
 }
 
 fn in_use(running: &Running) -> Option<String> {
-    Some(running.current.last_good()?.in_use.as_ref()?.why.clone())
+    Some(running.current.status().last_good.get()?.in_use.as_ref()?.why.clone())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -96,12 +97,12 @@ async fn a_document_that_has_become_bad_stays_as_it_was_over_a_restart() {
     let running = trial.start().await.expect("starts");
     assert_eq!(hooks(&running), ["one.example.com", "three.example.com", "two.example.com"]);
     assert!(in_use(&running).is_some_and(|why| why.contains("cannot be served")));
-    let rejected = running.current.rejected().expect("reported");
-    assert_eq!((&*rejected.held[0].document, rejected.held[0].keeps), ("a.yaml", true));
+    let rejected = running.current.status().rejected.get().expect("reported");
+    assert_eq!((&*rejected.quarantined[0].document, rejected.quarantined[0].keeps), ("a.yaml", true));
     // Once it is mended, nothing of it is from the disk.
     trial.write("a", "four");
     until("it is in force", || hooks(&running).contains(&"four.example.com".to_owned())).await;
-    assert_eq!((in_use(&running), running.current.rejected()), (None, None));
+    assert_eq!((in_use(&running), running.current.status().rejected.get()), (None, None));
     stop(running).await;
 }
 
@@ -115,7 +116,8 @@ async fn a_configuration_that_is_rejected_as_a_whole_leaves_what_was_in_force() 
     let running = trial.start().await.expect("starts");
     assert_eq!(hooks(&running), ["one.example.com", "two.example.com"]);
     assert!(in_use(&running).is_some_and(|why| why.contains("is rejected")));
-    until("it is read again", || running.current.rejected().is_some_and(|rejected| rejected.is_whole())).await;
+    until("it is read again", || running.current.status().rejected.get().is_some_and(|rejected| rejected.is_whole()))
+        .await;
     assert!(running.current.is_fresh(std::time::Instant::now()));
     stop(running).await;
 }
@@ -134,7 +136,7 @@ async fn a_file_that_is_of_no_use_stops_no_sound_start_and_helps_no_bad_one() {
         fs::set_permissions(trial.last_good(), fs::Permissions::from_mode(what)).unwrap();
         let running = trial.start_with(|settings| Settings { read_every: Duration::from_secs(3600), ..settings }).await;
         let running = running.expect("starts");
-        let refused = running.current.last_good().unwrap().refused.clone().unwrap();
+        let refused = running.current.status().last_good.get().unwrap().refused.clone().unwrap();
         assert!(refused.contains(wanted), "{refused}");
         assert_eq!((hooks(&running).len(), in_use(&running)), (2, None));
         stop(running).await;
@@ -152,7 +154,7 @@ async fn a_start_leaves_out_what_is_bad_where_a_flag_says_so() {
     let skip = |settings| Settings { on_invalid: OnInvalid::Skip, ..settings };
     let running = trial.start_with(skip).await.expect("starts");
     assert_eq!(hooks(&running), ["two.example.com"]);
-    let rejected = running.current.rejected().expect("reported");
-    assert_eq!((&*rejected.held[0].document, rejected.held[0].keeps), ("a.yaml", false));
+    let rejected = running.current.status().rejected.get().expect("reported");
+    assert_eq!((&*rejected.quarantined[0].document, rejected.quarantined[0].keeps), ("a.yaml", false));
     stop(running).await;
 }

@@ -177,7 +177,7 @@ async fn configz_shows_what_is_in_force_and_what_was_rejected() {
     }));
     current.stamp(Instant::now());
     let error = "etcd is gone; start it".to_owned();
-    current.set_failed_read(Some(FailedRead { error, since: SystemTime::UNIX_EPOCH, count: 3 }));
+    current.status().failed_read.set(Some(FailedRead { error, since: SystemTime::UNIX_EPOCH, count: 3 }));
     let problem = Problem {
         file: "a.yaml".into(),
         path: "x".into(),
@@ -185,11 +185,11 @@ async fn configz_shows_what_is_in_force_and_what_was_rejected() {
         why: "so it is not read".into(),
         fix: "mend it".into(),
     };
-    current.set_rejected(Some(Rejection {
+    current.status().rejected.set(Some(Rejection {
         problems: vec![problem],
         revision: gatepost::model::Revision::Store(2),
         since: SystemTime::UNIX_EPOCH,
-        held: Vec::new(),
+        quarantined: Vec::new(),
     }));
     let page_now = page().await;
     assert_eq!(
@@ -209,7 +209,7 @@ async fn configz_shows_what_is_in_force_and_what_was_rejected() {
             "problems": [{ "file": "a.yaml", "path": "x", "what": "is wrong", "why": "so it is not read", "fix": "mend it" }],
         })
     );
-    current.set_rejected(None);
+    current.status().rejected.set(None);
     assert_eq!(page().await["rejected"], Value::Null);
     let report: ReplicaReport = serde_json::from_value(page_now["replica"].clone()).expect("a report");
     assert_eq!((&*report.replica, report.generation, &*report.revision), ("a", 7, "1"));

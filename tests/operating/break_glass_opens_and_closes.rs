@@ -21,10 +21,10 @@ use crate::support::{
     scripted_hook::{Script, ScriptedHook},
 };
 use gatepost::{
-    app::{Running, Settings, Sidecar},
-    live::{Current, break_glass::GlassOrigin, current::STALE_AFTER},
+    live::{Current, STALE_AFTER, break_glass::GlassOrigin},
     model::{BreakGlass, Verdict},
-    review::{Gate, Reasons},
+    review::{AdmissionDeps, Reasons},
+    runtime::{Running, Settings, Sidecar},
     telemetry::{Audit, Metrics},
     wire::pb::k8s::io::{
         api::{
@@ -55,25 +55,25 @@ fn glass(hooks: &[&str]) -> BreakGlass {
     }
 }
 
-fn open(gate: &Gate, glass: &BreakGlass) {
+fn open(gate: &AdmissionDeps, glass: &BreakGlass) {
     gate.current.break_glass().take(GlassOrigin::Source, vec![glass.clone()], Instant::now(), SystemTime::now());
 }
 
 /// Two hooks; the first says no, the second yes.
-async fn two() -> (Arc<Gate>, ScriptedHook, ScriptedHook) {
+async fn two() -> (Arc<AdmissionDeps>, ScriptedHook, ScriptedHook) {
     let (no, yes) = (ScriptedHook::start(Script::Deny("seen")).await, ScriptedHook::start(Script::Allow).await);
     let hooks = [hook(A, &no.url(), ""), hook(B, &yes.url(), "")];
     (gate(&document(&hooks), Reasons::First), no, yes)
 }
 
 /// The same generation, not read for too long.
-fn stale(gate: &Gate) -> Gate {
+fn stale(gate: &AdmissionDeps) -> AdmissionDeps {
     let now = Instant::now();
     let current = Current::new(now.checked_sub(Duration::from_secs(60)).unwrap_or(now));
     current.publish(gate.current.load());
     current.stamp(now.checked_sub(STALE_AFTER).unwrap_or(now));
     let (metrics, audit) = (Arc::new(Metrics::new(1)), Arc::new(Audit::off()));
-    Gate {
+    AdmissionDeps {
         current: Arc::new(current),
         metrics,
         audit,
@@ -195,7 +195,7 @@ async fn the_command_opens_and_ends_though_the_rest_of_the_folder_is_broken() {
     let caller = front::caller(running.addresses.tcp).await;
     assert!(!allows(&caller).await);
     write(&folder.path().join("other.yaml"), "kind: Nonsense\n");
-    until("the folder is rejected", || running.current.rejected().is_some()).await;
+    until("the folder is rejected", || running.current.status().rejected.get().is_some()).await;
 
     let place = ("--config", folder.path());
     let (code, _, stderr) = gatepost(&OPEN, place);

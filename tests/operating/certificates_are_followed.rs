@@ -14,10 +14,10 @@ use crate::support::gate::{document, hook};
 use crate::tls::{Authority, BOTH, client, connect, files, put, put_pair, shown};
 use crate::webhook::{Connection, assert_allowed, post, review};
 use gatepost::{
-    app::{Running, Settings, Sidecar, StartError},
     front::admin::Admin,
     live::Current,
     replicas::{AdminUrl, Replica},
+    runtime::{Running, Settings, Sidecar, StartError},
     telemetry::Metrics,
     tls::{CertificateFault, FileCheck, ServerFiles, ServerTls, TlsError},
 };

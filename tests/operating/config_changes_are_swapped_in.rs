@@ -56,7 +56,7 @@ async fn a_hook_is_added_and_asked_and_removed_and_asked_no_more() {
     until("a is gone", || configured.hook(A).is_none()).await;
     review(&caller, "3").await;
     assert_eq!((asked(&a), a.connections()), (before, connections));
-    until("a has drained", || configured.running.current.leaving().is_empty()).await;
+    until("a has drained", || configured.running.current.status().draining().is_empty()).await;
     tokio::task::spawn_blocking(|| assert!(configured.running.stop().complete())).await.expect("stopped");
 }
 
@@ -168,13 +168,13 @@ async fn a_review_under_way_is_decided_by_the_configuration_it_began_under() {
         a.asked.notified().await;
         configured.write(&document(&["  []\n".to_owned()]));
         until("a is gone", || configured.hook(A).is_none()).await;
-        until("a drains", || configured.running.current.leaving().len() == 1).await;
+        until("a drains", || configured.running.current.status().draining().len() == 1).await;
         a.release.notify_one();
     };
     let (verdict, ()) = tokio::join!(review(&caller, "1"), change);
     assert!(verdict.allowed(), "{verdict:?}");
     assert_eq!(asked(&a), 1);
-    until("a has drained", || configured.running.current.leaving().is_empty()).await;
+    until("a has drained", || configured.running.current.status().draining().is_empty()).await;
 }
 
 /// A yes that adds this label.
@@ -207,7 +207,7 @@ async fn a_mutating_hook_that_goes_or_moves_still_changes_the_object_of_a_review
                 configured.running.current.load().digest != before && hook == moves
             })
             .await;
-            until("it drains", || moves || configured.running.current.leaving().len() == 1).await;
+            until("it drains", || moves || configured.running.current.status().draining().len() == 1).await;
             held.set(Script::Allow);
             held.release.notify_one();
         };
@@ -215,7 +215,7 @@ async fn a_mutating_hook_that_goes_or_moves_still_changes_the_object_of_a_review
         let patched = |verdict: AdmissionResponse| String::from_utf8(verdict.patch?.to_vec()).ok();
         assert!(patched(verdict).is_some_and(|patch| patch.contains("old")), "moves: {moves}");
         assert_eq!((asked(&old), asked(&new)), (1, 0), "moves: {moves}");
-        until("it has drained", || configured.running.current.leaving().is_empty()).await;
+        until("it has drained", || configured.running.current.status().draining().is_empty()).await;
 
         let next = patched(review(&caller, "u").await);
         assert_eq!(next.is_some_and(|patch| patch.contains("new")), moves);

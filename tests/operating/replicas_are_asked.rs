@@ -110,8 +110,9 @@ async fn status_waits_until_every_replica_has_the_revision_or_one_rejects_it() {
     assert!(stderr.contains("2 of 3 replicas are alive: a, b"), "{stderr}");
 
     b.write("kind: Nonsense");
-    until("b rejects it", || b.running.current.rejected().is_some()).await;
-    let rejected = b.running.current.rejected().map(|rejected| rejected.revision.to_string()).expect("rejected");
+    until("b rejects it", || b.running.current.status().rejected.get().is_some()).await;
+    let rejected =
+        b.running.current.status().rejected.get().map(|rejected| rejected.revision.to_string()).expect("rejected");
     let (code, _, stderr) = gatepost(&["status", "--wait", &rejected, "--timeout", "1h"], &[&b]).await;
     assert_eq!(code, Some(1));
     assert!(stderr.starts_with("gatepost: b has rejected it, for 1 problem(s): gatepost.yaml"), "{stderr}");
@@ -149,7 +150,7 @@ async fn drains(more: &str) {
         assert!(stderr.contains("draining on a since "), "{stderr}");
 
         h.release.notify_one();
-        until("it has drained", || [&a, &b].iter().all(|one| one.running.current.leaving().is_empty())).await;
+        until("it has drained", || [&a, &b].iter().all(|one| one.running.current.status().draining().is_empty())).await;
         let (code, _, stderr) = gatepost(&["drain", HOOK, "--expect", "3", "--timeout", "1s"], &[&a, &b]).await;
         assert_eq!(code, Some(1));
         assert!(stderr.contains("2 of 3 replicas are alive: a, b"), "{stderr}");

@@ -17,10 +17,10 @@ use crate::support::{
     scripted_hook::{Script, ScriptedHook},
 };
 use gatepost::{
-    live::{Current, Generation, current::STALE_AFTER},
+    live::{Current, Generation, STALE_AFTER},
     model::{Revision, Verdict, verdict::REVISION},
-    review::{Gate, Reasons},
-    rotate::Rotator,
+    review::{AdmissionDeps, Reasons},
+    rotate::{Rotator, RotatorOptions},
     snapshot::SourceFile,
     source::{
         Contents, READ_DEADLINE, ReadError,
@@ -51,7 +51,7 @@ thread_local! {
 
 /// One sidecar's road from the source to the verdict, since the runtime began.
 struct Road {
-    gate: Arc<Gate>,
+    gate: Arc<AdmissionDeps>,
     script: RefCell<Read>,
     began: time::Instant,
 }
@@ -65,7 +65,8 @@ impl Road {
         let current = Arc::new(Current::by(|| SLEPT.get(), began.into_std()));
         gate.current = Arc::clone(&current);
         let workers = vec![tokio::runtime::Handle::current()];
-        let rotator = Rotator::new(current, Arc::clone(&gate.metrics), workers, Duration::from_secs(31));
+        let rotator =
+            Rotator::new(current, Arc::clone(&gate.metrics), RotatorOptions::new(workers, Duration::from_secs(31)));
         let road = Self { gate: Arc::new(gate), script: RefCell::new(AT_ONCE), began };
         let (readings, read) = mpsc::channel(1);
         let mut ticks = Ticks::new(READ_EVERY, || SLEPT.get());
@@ -231,23 +232,23 @@ async fn a_read_that_the_machine_slept_through_says_nothing_of_now() {
 async fn the_page_and_the_counters_name_the_last_failed_read() {
     Road::walk(async |road| {
         road.at(1500).await;
-        assert_eq!(road.gate.current.failed_read(), None);
+        assert_eq!(road.gate.current.status().failed_read.get(), None);
         road.set(Read::GivenUp);
         road.at(4900).await;
-        let failed = road.gate.current.failed_read().expect("it has failed");
+        let failed = road.gate.current.status().failed_read.get().expect("it has failed");
         assert!(failed.error.starts_with("no answer from the file system within 800ms"), "{failed:?}");
         assert_eq!(failed.count, 3);
         let text = road.gate.metrics.render().unwrap();
         assert!(text.contains("gatepost_config_reads_total{outcome=\"failed_hung\"} 3\n"), "{text}");
         road.set(AT_ONCE);
         road.at(6500).await;
-        assert_eq!(road.gate.current.failed_read(), None);
+        assert_eq!(road.gate.current.status().failed_read.get(), None);
     })
     .await;
 }
 
 /// The same generation, last read at that time.
-fn read_at(mut gate: Gate, started: Option<Instant>) -> Gate {
+fn read_at(mut gate: AdmissionDeps, started: Option<Instant>) -> AdmissionDeps {
     let now = Instant::now();
     let current = Current::new(now.checked_sub(Duration::from_secs(60)).unwrap_or(now));
     current.publish(gate.current.load());

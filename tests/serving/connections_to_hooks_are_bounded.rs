@@ -203,7 +203,7 @@ async fn hooks_that_take_all_connections_leave_the_others_what_is_guaranteed() {
 }
 
 #[tokio::test]
-async fn what_a_channel_has_taken_is_given_back_with_it() {
+async fn dropped_channel_returns_its_connections_to_the_budget() {
     let connections = ConnectionBudget::new(1000);
     let resources = Resources::new(MemoryBudget::unlimited(), connections.clone());
     for protocol in [&[HTTP1][..], &[support::http_hook::H2]] {

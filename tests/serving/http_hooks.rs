@@ -395,7 +395,7 @@ async fn informational_heads_are_passed_by() {
 }
 
 #[tokio::test]
-async fn what_is_not_http_says_so() {
+async fn answer_that_is_not_http_fails_the_call() {
     for (answer, is_not_http) in [
         (&b"SSH-2.0-OpenSSH_9.9\r\n"[..], true),
         (b"HTTP/1.1 two hundred\r\n\r\n", true),

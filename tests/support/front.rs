@@ -19,7 +19,7 @@ use gatepost::{
     front::{Bound, DrainSummary, Front, FrontLimits, Worker, accept},
     live::Current,
     memory::MemoryBudget,
-    review::{Gate, Reasons, Speculation},
+    review::{AdmissionDeps, Reasons, Speculation},
     telemetry::{Audit, Metrics},
     wire::{
         pb::k8s::io::api::admission::v1::{AdmissionRequest, AdmissionReview},
@@ -83,8 +83,8 @@ pub fn serving(limits: FrontLimits, address: SocketAddr, bound: Bound) -> Sideca
     before(gate(), limits, address, bound)
 }
 
-fn gate() -> Arc<Gate> {
-    Arc::new(Gate {
+fn gate() -> Arc<AdmissionDeps> {
+    Arc::new(AdmissionDeps {
         current: Arc::new(Current::new(Instant::now())),
         metrics: Arc::new(Metrics::new(1)),
         audit: Arc::new(Audit::off()),
@@ -99,11 +99,17 @@ fn gate() -> Arc<Gate> {
 }
 
 /// A front before this gate.
-pub fn before(gate: Arc<Gate>, limits: FrontLimits, address: SocketAddr, bound: Bound) -> Sidecar {
+pub fn before(gate: Arc<AdmissionDeps>, limits: FrontLimits, address: SocketAddr, bound: Bound) -> Sidecar {
     before_with(gate, limits, BUDGET, address, bound)
 }
 
-fn before_with(gate: Arc<Gate>, limits: FrontLimits, budget: usize, address: SocketAddr, bound: Bound) -> Sidecar {
+fn before_with(
+    gate: Arc<AdmissionDeps>,
+    limits: FrontLimits,
+    budget: usize,
+    address: SocketAddr,
+    bound: Bound,
+) -> Sidecar {
     let (current, metrics) = (Arc::clone(&gate.current), Arc::clone(&gate.metrics));
     let front = Front::new(gate, limits, MemoryBudget::new(budget)).expect("front");
     let workers = vec![Worker::new(0, Handle::current())];

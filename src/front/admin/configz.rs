@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::{
     live::{
-        Current, FailedRead, LastGoodState, LiveHook, Namespaces, Overdue, Rejection, RetiredEntry, Rotation,
-        Unconfirmed, break_glass::BreakGlassState,
+        Current, FailedRead, LastGoodState, LiveHook, Namespaces, Overdue, PendingConfirmation, Rejection,
+        RetiredEntry, Rotation, break_glass::BreakGlassState,
     },
     replicas::{PublishStatus, Replica},
     snapshot::{Problem, describe_protocol, hazards::Finding},
@@ -29,12 +29,12 @@ pub(crate) fn page(current: &Current, replica: &Replica, namespaces: Option<&Nam
         "freshness": {
             "ageSeconds": current.age(now).map(|age| age.as_secs_f64()),
             "stale": !current.is_fresh(now),
-            "lastFailure": current.failed_read().as_deref().map(failed_read),
+            "lastFailure": current.status().failed_read.get().as_deref().map(failed_read),
         },
         "namespaces": known(namespaces, now),
-        "rejected": current.rejected().as_deref().map(rejection),
-        "unconfirmed": current.unconfirmed().as_deref().map(unconfirmed),
-        "lastGood": current.last_good().as_deref().map(last_good),
+        "rejected": current.status().rejected.get().as_deref().map(rejection),
+        "unconfirmed": current.status().pending_confirmation.get().as_deref().map(unconfirmed),
+        "lastGood": current.status().last_good.get().as_deref().map(last_good),
         "breakGlass": break_glass(current, now),
         "draining": current.is_draining(),
         "hooks": generation.hooks.iter().map(hook).collect::<Vec<_>>(),
@@ -115,7 +115,7 @@ fn overdue(overdue: &Overdue) -> Value {
 }
 
 /// Configuration that waits for a second read that lets the same go.
-fn unconfirmed(unconfirmed: &Unconfirmed) -> Value {
+fn unconfirmed(unconfirmed: &PendingConfirmation) -> Value {
     json!({
         "since": time(unconfirmed.since),
         "revision": unconfirmed.revision.to_string(),
@@ -125,7 +125,7 @@ fn unconfirmed(unconfirmed: &Unconfirmed) -> Value {
 
 /// Hooks and initializers that are no longer asked, but still answer requests that began before.
 fn leaving(current: &Current) -> Vec<Value> {
-    let leaving = current.leaving();
+    let leaving = current.status().draining();
     leaving.iter().map(draining).collect()
 }
 
@@ -155,7 +155,7 @@ fn rejection(rejection: &Rejection) -> Value {
         let Problem { file, path, what, why, fix } = problem;
         json!({ "file": file, "path": path, "what": what, "why": why, "fix": fix })
     });
-    let held = rejection.held.iter().map(|held| {
+    let held = rejection.quarantined.iter().map(|held| {
         json!({
             "document": held.document,
             "inForce": if held.keeps { "last good state" } else { "nothing" },

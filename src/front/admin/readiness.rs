@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     live::{Current, HookState, LastGoodState, LiveHook, Namespaces, attendance, replica_faults},
-    review::Gate,
+    review::AdmissionDeps,
     snapshot::coverage,
     telemetry::{Audit, Reading},
 };
@@ -45,7 +45,7 @@ impl Readiness {
         } else if current.is_unreachable(SystemTime::now()) {
             Self::Unreachable
         } else if current.age(Instant::now()).is_none() {
-            if current.rejected().is_some() { Self::Rejected } else { Self::NeverRead }
+            if current.status().rejected.get().is_some() { Self::Rejected } else { Self::NeverRead }
         } else if is_nameless(current) {
             Self::Nameless
         } else {
@@ -89,25 +89,29 @@ pub(crate) fn degradations(current: &Current) -> Vec<String> {
     let faults = replica_faults(current, (Instant::now(), SystemTime::now()));
     let mut lines: Vec<_> = faults.into_iter().map(|fault| fault.to_string()).collect();
     if !current.is_fresh(Instant::now()) {
-        let why = current.failed_read().map_or_else(|| "no read has ended".to_owned(), |failed| failed.error.clone());
+        let why = current
+            .status()
+            .failed_read
+            .get()
+            .map_or_else(|| "no read has ended".to_owned(), |failed| failed.error.clone());
         lines.push(format!("configuration: stale, and requests are refused: {why}"));
     }
-    if let Some(rejected) = current.rejected() {
+    if let Some(rejected) = current.status().rejected.get() {
         let count = rejected.problems.len();
         if rejected.is_whole() {
             let instead = if current.load().number > 0 { "an older one is in force" } else { "there is none in force" };
             lines.push(format!("configuration: the newest is rejected (problems: {count}), {instead}"));
             lines.extend(rejected.problems.first().map(|problem| format!("configuration: {problem}")));
         }
-        for held in rejected.held.iter().take(MOST_HELD) {
+        for held in rejected.quarantined.iter().take(MOST_HELD) {
             let (document, since) = (&held.document, humantime::format_rfc3339_seconds(held.since));
             lines.push(format!("document {document}: held back since {since}, {}: {}", held.means(), held.problem));
         }
-        if let Some(more) = rejected.held.len().checked_sub(MOST_HELD).filter(|more| *more > 0) {
+        if let Some(more) = rejected.quarantined.len().checked_sub(MOST_HELD).filter(|more| *more > 0) {
             lines.push(format!("configuration: {more} more documents are held back, see /configz"));
         }
     }
-    if let Some(state) = current.last_good() {
+    if let Some(state) = current.status().last_good.get() {
         if let Some(in_use) = &state.in_use {
             let written = humantime::format_rfc3339_seconds(in_use.written);
             lines.push(format!("configuration: from the last good one on disk, of {written}, as {}", in_use.why));
@@ -139,7 +143,7 @@ impl fmt::Display for Readiness {
 }
 
 /// Tells the metrics where to read what the gate knows. Weakly: counters must not keep a configuration in force.
-pub(crate) fn observe(gate: &Gate) {
+pub(crate) fn observe(gate: &AdmissionDeps) {
     fn reading<T: Send + Sync + 'static>(
         of: &Arc<T>,
         read: impl Fn(&T) -> Option<f64> + Send + Sync + 'static,
@@ -153,18 +157,18 @@ pub(crate) fn observe(gate: &Gate) {
     metrics.observe(Reading::ConfigGeneration, reading(current, |current| Some(current.load().number as f64)));
     metrics.observe(
         Reading::ConfigRejected,
-        reading(current, |current| Some(f64::from(u8::from(current.rejected().is_some())))),
+        reading(current, |current| Some(f64::from(u8::from(current.status().rejected.get().is_some())))),
     );
     let held = |count: fn((usize, usize)) -> usize| {
         move |current: &Current| {
-            let counts = current.rejected().map(|rejected| rejected.counts()).unwrap_or_default();
+            let counts = current.status().rejected.get().map(|rejected| rejected.counts()).unwrap_or_default();
             Some(count(counts) as f64)
         }
     };
     metrics.observe(Reading::DocumentsHeldBack, reading(current, held(|(kept, _)| kept)));
     metrics.observe(Reading::DocumentsLeftOut, reading(current, held(|(_, left_out)| left_out)));
     let kept = |which: fn(&LastGoodState) -> bool| {
-        move |current: &Current| current.last_good().map(|state| f64::from(u8::from(which(&state))))
+        move |current: &Current| current.status().last_good.get().map(|state| f64::from(u8::from(which(&state))))
     };
     metrics.observe(Reading::ConfigFromLastGood, reading(current, kept(|state| state.in_use.is_some())));
     metrics.observe(Reading::LastGoodUnwritten, reading(current, kept(|state| state.failure.is_some())));
@@ -176,8 +180,9 @@ pub(crate) fn observe(gate: &Gate) {
     metrics.observe(Reading::HooksUnproven, reading(current, hooks(|live| HookState::of(live) == HookState::Unproven)));
     metrics.observe(Reading::HooksMoving, reading(current, hooks(|live| HookState::of(live) == HookState::Moving)));
     metrics.observe(Reading::HooksProbing, reading(current, hooks(|live| HookState::of(live) == HookState::Probing)));
-    let draining =
-        |current: &Current| Some(current.retired().iter().filter(|one| one.is_hook() && one.drains()).count() as f64);
+    let draining = |current: &Current| {
+        Some(current.status().retired().iter().filter(|one| one.is_hook() && one.drains()).count() as f64)
+    };
     metrics.observe(Reading::HooksDraining, reading(current, draining));
     metrics.observe(Reading::HooksUnasked, reading(current, hooks(|live| !live.rotation.asks())));
     metrics.observe(Reading::HooksOverdue, reading(current, hooks(|live| live.overdue.is_some())));
@@ -190,7 +195,7 @@ pub(crate) fn observe(gate: &Gate) {
     }
     metrics.observe(
         Reading::RegistrationUncovered,
-        reading(current, |current| Some(current.registration()?.uncovered(Instant::now())?.len() as f64)),
+        reading(current, |current| Some(current.registration.get()?.uncovered(Instant::now())?.len() as f64)),
     );
     let (of, now) = (Arc::downgrade(current), Instant::now);
     metrics.observe_attendance(move || of.upgrade().map(|current| attendance(&current, now())).unwrap_or_default());
@@ -310,7 +315,12 @@ mod tests {
         let stale = read(31, &hook("Fail"));
         let [never, rejected] = [Current::new(Instant::now()), Current::new(Instant::now())];
         let (revision, since) = (Revision::Store(1), SystemTime::UNIX_EPOCH);
-        rejected.set_rejected(Some(Rejection { problems: Vec::new(), revision, since, held: Vec::new() }));
+        rejected.status().rejected.set(Some(Rejection {
+            problems: Vec::new(),
+            revision,
+            since,
+            quarantined: Vec::new(),
+        }));
         let without = [(&stale, Readiness::Stale), (&never, Readiness::NeverRead), (&rejected, Readiness::Rejected)];
         for (current, closed) in without {
             open(current, &["h.x"]);

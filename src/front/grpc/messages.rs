@@ -8,7 +8,7 @@ use tokio::task::coop::consume_budget;
 
 use crate::{
     front::{body::message_length, refusal::Refusal},
-    live::hub::TaskFailure,
+    initialize::TurnFailure,
     memory::{MemoryBudget, Purpose, Reservation},
     wire::inbound::FRAME_HEAD,
 };
@@ -25,7 +25,7 @@ const UNRESERVED: usize = 16 << 10;
 /// of.
 const MESSAGE_BEGINNING: usize = 64;
 
-const TOO_LONG: TaskFailure = TaskFailure::Unusable("its answer is longer than 4 MiB");
+const TOO_LONG: &str = "its answer is longer than 4 MiB";
 
 /// Messages of an apiserver, as they come. Bytes that are read have their place in the memory budget.
 pub(super) struct CallMessages<'a> {
@@ -114,7 +114,7 @@ pub(super) enum InstanceMessage {
         /// The first bytes of it.
         beginning: Bytes,
         /// Reason for the end of its task.
-        why: TaskFailure,
+        why: TurnFailure,
     },
 }
 
@@ -138,7 +138,7 @@ struct PassingOver {
     /// Bytes that are still to come, or in the buffer.
     left: usize,
     beginning: Bytes,
-    why: TaskFailure,
+    why: TurnFailure,
 }
 
 impl<'a> InstanceMessages<'a> {
@@ -182,7 +182,11 @@ impl<'a> InstanceMessages<'a> {
         if declared > max_passed_over {
             return Err(Refusal::TooLarge { declared, limit });
         }
-        let why = if declared > limit { Some(TOO_LONG) } else { (!self.fits(declared)).then_some(TaskFailure::NoRoom) };
+        let why = if declared > limit {
+            Some(TurnFailure::Unable(TOO_LONG.to_owned()))
+        } else {
+            (!self.fits(declared)).then_some(TurnFailure::NoRoom)
+        };
         if let Some(why) = why {
             let Some(beginning) = self.buffer.get(FRAME_HEAD..whole.min(FRAME_HEAD + MESSAGE_BEGINNING)) else {
                 return Ok(None);

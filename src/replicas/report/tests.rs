@@ -19,10 +19,15 @@ fn it_is_read_as_it_was_written_and_a_later_versions_words_do_no_harm() {
     };
     let problems = (0..20).map(problem).collect();
     let revision = Revision::Store(9);
-    current.set_rejected(Some(Rejection { problems, revision, since: SystemTime::UNIX_EPOCH, held: Vec::new() }));
+    current.status().rejected.set(Some(Rejection {
+        problems,
+        revision,
+        since: SystemTime::UNIX_EPOCH,
+        quarantined: Vec::new(),
+    }));
     let error = "no answer".to_owned();
-    current.set_failed_read(Some(FailedRead { error, since: SystemTime::UNIX_EPOCH, count: 1 }));
-    current.set_observed(Some(12));
+    current.status().failed_read.set(Some(FailedRead { error, since: SystemTime::UNIX_EPOCH, count: 1 }));
+    current.status().set_observed(Some(12));
     current.stamp(now);
     let report = ReplicaReport::of(&current, &Replica::new("a"), (now, SystemTime::UNIX_EPOCH), 10);
     assert_eq!((report.generation, report.observed, report.stale), (0, Some(12), false));

@@ -14,7 +14,7 @@ use crate::{
         drain::Life,
         testing::{connect, front},
     },
-    live::hub::TaskMessage,
+    initialize::hub::{Contribution, TaskMessage},
     memory::MemoryBudget,
     model::Revision,
     snapshot::{self, SourceFile},
@@ -83,7 +83,7 @@ impl World {
     }
 
     /// Holds an object about which the review has that many bytes.
-    fn hold(&mut self, bytes: usize) -> JoinHandle<Result<Answered, TaskFailure>> {
+    fn hold(&mut self, bytes: usize) -> JoinHandle<Result<Contribution, TurnFailure>> {
         self.asked += 1;
         let room = MemoryBudget::unlimited().empty(Purpose::Queue);
         let (review, digest) = (vec![b'x'; bytes].into(), [self.asked; 32]);
@@ -152,7 +152,7 @@ impl Instance {
         let task = self.task().await;
         assert_eq!(task.attempt, 1);
         self.done(&task, 2);
-        assert!(matches!(held.await.expect("held"), Ok(Answered::Done(_))));
+        assert!(matches!(held.await.expect("held"), Ok(_)));
     }
 }
 
@@ -168,7 +168,7 @@ async fn a_task_takes_little_memory_and_ends_alone_where_there_is_none() {
     assert!(held.await.expect("held").is_ok(), "its review has room already");
 
     let full = world.fill(100);
-    assert_eq!(world.hold(10).await.expect("held"), Err(TaskFailure::NoRoom));
+    assert_eq!(world.hold(10).await.expect("held"), Err(TurnFailure::NoRoom));
     drop(full);
     instance.works(&mut world).await;
 }
@@ -182,7 +182,7 @@ async fn an_answer_that_there_is_no_room_for_ends_its_task_alone() {
     let full = world.fill(0);
     instance.say(ToSidecar::Heartbeat(Heartbeat {}));
     instance.done(&task, 100_000);
-    assert_eq!(held.await.expect("held"), Err(TaskFailure::NoRoom));
+    assert_eq!(held.await.expect("held"), Err(TurnFailure::NoRoom));
     drop(full);
     instance.works(&mut world).await;
 }
@@ -194,7 +194,7 @@ async fn an_answer_that_is_too_long_ends_its_task_alone() {
     let held = world.hold(10);
     let task = instance.task().await;
     instance.done(&task, 4 << 20);
-    assert_eq!(held.await.expect("held"), Err(TaskFailure::Unusable("its answer is longer than 4 MiB")));
+    assert_eq!(held.await.expect("held"), Err(TurnFailure::Unable("its answer is longer than 4 MiB".into())));
     instance.works(&mut world).await;
     assert!(world.front.inflight.budget().held() <= STREAM_MEMORY, "nothing of it is held");
 }
