@@ -64,7 +64,7 @@ const BREAKAGES: [Breakage; 4] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn what_is_no_file_any_more_is_named_and_the_last_good_configuration_stays() {
+async fn missing_file_is_named_and_the_last_good_configuration_stays() {
     for (name, break_it, words, kind) in BREAKAGES {
         let a = ScriptedHook::start(Script::Deny("no")).await;
         let entry = hook("a.example.com", &a.url(), "");
@@ -94,7 +94,7 @@ async fn what_is_no_file_any_more_is_named_and_the_last_good_configuration_stays
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn garbage_is_rejected_and_never_applied() {
+async fn garbage_in_a_file_is_rejected_and_never_applied() {
     let a = ScriptedHook::start(Script::Allow).await;
     let entry = hook("a.example.com", &a.url(), "");
     let configured = Configured::start(std::slice::from_ref(&entry));
@@ -114,7 +114,7 @@ async fn garbage_is_rejected_and_never_applied() {
 
 /// As `helm template … > gatepost.yaml` does it: emptied at the start, written at the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_file_that_is_emptied_for_a_while_switches_nothing_off() {
+async fn file_emptied_for_a_while_switches_nothing_off() {
     let a = ScriptedHook::start(Script::Deny("no")).await;
     let entry = hook("a.example.com", &a.url(), "");
     let configured = Configured::start(std::slice::from_ref(&entry));
@@ -145,7 +145,7 @@ async fn a_file_that_is_emptied_for_a_while_switches_nothing_off() {
 }
 
 #[test]
-fn a_file_that_is_being_written_is_not_read_half() {
+fn file_being_written_is_not_read_in_part() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.yaml");
     let line = "0123456789abcdef\n".repeat(64);
@@ -208,7 +208,7 @@ fn publish(mount: &Path, version: u32) {
 }
 
 #[test]
-fn a_config_map_that_is_swapped_over_and_over_is_never_read_half() {
+fn config_map_swapped_repeatedly_is_never_read_in_part() {
     /// Versions that must be seen; the number that is skipped meanwhile depends on the machine.
     const SEEN: u32 = 5;
     let mount = tempfile::tempdir().unwrap();
@@ -254,7 +254,7 @@ fn a_config_map_that_is_swapped_over_and_over_is_never_read_half() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_clock_that_was_set_does_not_hide_a_change() {
+async fn clock_set_back_does_not_hide_a_change_of_a_file() {
     let a = ScriptedHook::start(Script::Allow).await;
     let entry = |name: &str| hook(name, &a.url(), "");
     let configured = Configured::start(&[entry("a.example.com")]);

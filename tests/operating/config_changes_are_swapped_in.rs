@@ -35,7 +35,7 @@ fn asked(hook: &ScriptedHook) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_hook_is_added_and_asked_and_removed_and_asked_no_more() {
+async fn hook_is_called_once_added_and_until_removed() {
     let (a, b) = (ScriptedHook::start(Script::Allow).await, ScriptedHook::start(Script::Deny("no")).await);
     let (a_entry, b_entry) = (hook(A, &a.url(), ""), hook(B, &b.url(), ""));
     let configured = Configured::start(std::slice::from_ref(&a_entry));
@@ -61,7 +61,7 @@ async fn a_hook_is_added_and_asked_and_removed_and_asked_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_hook_that_does_not_pass_its_probe_is_not_asked_and_says_why() {
+async fn hook_that_fails_its_probe_is_not_called_and_says_why() {
     let a = ScriptedHook::start(Script::Allow).await;
     let b = ScriptedHook::start(Script::Http(503)).await;
     let a_entry = hook(A, &a.url(), "");
@@ -83,7 +83,7 @@ async fn a_hook_that_does_not_pass_its_probe_is_not_asked_and_says_why() {
 
 /// S96: entries are created fail-open and closed by an ordinary update; a restart enforces what was declared last.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_hook_declared_fail_closed_before_it_has_answered_refuses_nothing_until_a_restart() {
+async fn unproven_fail_closed_hook_refuses_nothing_until_a_restart() {
     let b = ScriptedHook::start(Script::Http(503)).await;
     let configured = Configured::start(&["  []\n".to_owned()]);
     let caller = front::caller(configured.running.addresses.tcp).await;
@@ -108,7 +108,7 @@ async fn a_hook_declared_fail_closed_before_it_has_answered_refuses_nothing_unti
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_hook_that_moves_is_asked_at_its_old_place_until_the_new_one_answers() {
+async fn moved_hook_is_called_at_its_old_endpoint_until_the_new_one_answers() {
     let old = ScriptedHook::start(Script::Deny("old")).await;
     let new = ScriptedHook::start(Script::Http(503)).await;
     let configured = Configured::start(&[hook(A, &old.url(), "")]);
@@ -129,7 +129,7 @@ async fn a_hook_that_moves_is_asked_at_its_old_place_until_the_new_one_answers()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_hook_that_moves_is_asked_in_every_way_as_before_until_the_new_one_answers() {
+async fn moved_hook_keeps_all_its_settings_until_the_new_endpoint_answers() {
     let old = HttpHook::plain(HttpScript::Deny("old")).await;
     let new = HttpHook::plain(HttpScript::Status(503, None)).await;
     let at = |url: &str, path: &str, more: &str| hook(A, &format!("{url}/{path}"), more);
@@ -160,7 +160,7 @@ async fn a_hook_that_moves_is_asked_in_every_way_as_before_until_the_new_one_ans
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_review_under_way_is_decided_by_the_configuration_it_began_under() {
+async fn review_is_decided_by_the_configuration_it_began_under() {
     let a = ScriptedHook::start(Script::Held).await;
     let configured = Configured::start(&[hook(A, &a.url(), "timeout: 10s")]);
     let caller = front::caller(configured.running.addresses.tcp).await;

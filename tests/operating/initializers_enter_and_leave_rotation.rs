@@ -43,7 +43,7 @@ async fn create(caller: &Caller, uid: &str) -> AdmissionResponse {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn no_create_fails_while_an_initializer_is_added_and_removed() {
+async fn rotation_of_an_initializer_fails_no_create() {
     let configured = Configured::start(&[]);
     let current = Arc::clone(&configured.running.current);
     let address = configured.running.addresses.tcp;

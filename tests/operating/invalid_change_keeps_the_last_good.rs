@@ -11,7 +11,7 @@ use crate::support::{
 use gatepost::live::STALE_AFTER;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn the_last_good_configuration_goes_on_deciding() {
+async fn invalid_change_leaves_the_last_good_configuration_deciding() {
     let a = ScriptedHook::start(Script::Deny("no")).await;
     let entry = hook("a.example.com", &a.url(), "");
     let configured = Configured::start(std::slice::from_ref(&entry));

@@ -225,7 +225,7 @@ fn compared_within<'a>(
 
 fn equal_to<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>, depth_left: usize) -> Result<Option<bool>, Fault> {
     let Some(depth_left) = depth_left.checked_sub(1) else {
-        return Err(Fault::error("the values are nested too depth_left"));
+        return Err(Fault::error("the values are nested too deep"));
     };
     meter.step(1)?;
     match (a, b) {

@@ -55,4 +55,5 @@ pub use self::{
     conditions::{Condition, ConditionsDecision, Evaluated, combined, decide},
     input::{Input, JsonDocument, Request, User},
     meter::Allowance,
+    time::parse_go_duration,
 };

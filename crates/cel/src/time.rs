@@ -95,6 +95,11 @@ impl Duration {
     }
 }
 
+/// Nanoseconds of a duration such as `1m30s`, as Go's `time.ParseDuration` reads it.
+pub fn parse_go_duration(text: &str) -> Option<i64> {
+    Duration::parse(text).map(|duration| duration.0)
+}
+
 impl fmt::Display for Duration {
     /// As cel-go writes it: seconds, as a double has them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

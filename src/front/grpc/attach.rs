@@ -26,7 +26,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::{interval, timeout};
 use tonic::Code;
 
-use super::messages::{InstanceMessage, InstanceMessages};
+use super::{InstanceMessage, InstanceMessages};
 use crate::{
     front::{
         accept::client::{Identity, InstanceGuard},
@@ -144,7 +144,7 @@ async fn begin<'a>(
     let _place = front.attach_places.take(session, STREAM_MEMORY)?;
     let mut messages = InstanceMessages::new(body, front.budget());
     let within = limits::HANDSHAKE_TIMEOUT;
-    let message = match timeout(within, messages.next()).await.map_err(|_| Refusal::ColdDeadline { within })?? {
+    let message = match timeout(within, messages.next()).await.map_err(|_| Refusal::CallDeadline { within })?? {
         Some(InstanceMessage::Whole(message, _)) => message,
         Some(InstanceMessage::PassedOver { beginning, .. }) => {
             return Err(Refusal::Overloaded { bytes: beginning.len() });

@@ -21,7 +21,7 @@ use http::HeaderMap;
 use tokio::time::interval;
 use tonic::Code;
 
-use super::messages::CallMessages;
+use super::CallMessages;
 use crate::{
     front::{answer, head::grpc_encoding, outgoing::Outgoing, refusal::Refusal, state::ConnectionContext},
     initialize::{

@@ -1,7 +1,7 @@
 //! Initialization: the single calls of an apiserver that stores objects before they are initialized.
 //!
 //! `ReadPolicy` and `QuotaPhase` are answered at once; `Hold` waits for the end of an object's initialization, at most
-//! until the call's deadline. When the process drains, a hold ends with UNAVAILABLE, and is asked for elsewhere.
+//! until the call's deadline. When the process drains, a hold ends with UNAVAILABLE, and the apiserver retries it elsewhere.
 
 use crate::model::initialization::{HiddenAs, HiddenObject, ReadVerb, Visibility, hidden};
 use std::{future::poll_fn, sync::Arc, time::Instant};
@@ -11,7 +11,7 @@ use h2::{RecvStream, server::SendResponse};
 use http::HeaderMap;
 use tokio::time::timeout_at;
 
-use super::{follow::MAX_NAME, messages::CallMessages};
+use super::{CallMessages, follow::MAX_NAME};
 use crate::{
     cel::User,
     front::{
@@ -104,7 +104,7 @@ async fn read_call<'a>(
     let mut messages = CallMessages::new(body, front.budget(), MAX_MESSAGE);
     let within = deadline.left(arrived);
     let first = timeout_at(deadline.instant().into(), messages.next()).await;
-    let first = first.map_err(|_| Refusal::ColdDeadline { within })??;
+    let first = first.map_err(|_| Refusal::CallDeadline { within })??;
     let (message, room) = first.ok_or(Refusal::NoMessage { received: 0 })?;
     Ok(Call { _place, message, room, deadline })
 }

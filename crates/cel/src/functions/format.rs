@@ -265,7 +265,7 @@ impl Formatter<'_> {
     /// A list or map; false where it is none.
     fn container(&mut self, value: &Value<'_>, depth_left: usize) -> Result<bool, Fault> {
         let Some(depth_left) = depth_left.checked_sub(1) else {
-            return Err(Fault::error("the value is nested too depth_left"));
+            return Err(Fault::error("the value is nested too deep"));
         };
         if let Some(len) = access::list_len(value, self.meter)? {
             self.push("[")?;

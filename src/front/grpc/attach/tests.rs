@@ -157,7 +157,7 @@ impl Instance {
 }
 
 #[tokio::test]
-async fn a_task_takes_little_memory_and_ends_alone_where_there_is_none() {
+async fn attached_task_ends_alone_without_memory() {
     let mut world = claimable().await;
     let mut instance = world.attach().await;
     let full = world.fill(1000);
@@ -174,7 +174,7 @@ async fn a_task_takes_little_memory_and_ends_alone_where_there_is_none() {
 }
 
 #[tokio::test]
-async fn an_answer_that_there_is_no_room_for_ends_its_task_alone() {
+async fn attached_answer_without_memory_ends_its_task_alone() {
     let mut world = claimable().await;
     let mut instance = world.attach().await;
     let held = world.hold(10);
@@ -188,7 +188,7 @@ async fn an_answer_that_there_is_no_room_for_ends_its_task_alone() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_too_long_ends_its_task_alone() {
+async fn attached_answer_that_is_too_long_ends_its_task_alone() {
     let mut world = claimable().await;
     let mut instance = world.attach().await;
     let held = world.hold(10);
@@ -200,7 +200,7 @@ async fn an_answer_that_is_too_long_ends_its_task_alone() {
 }
 
 #[tokio::test]
-async fn nothing_is_held_of_who_claims_nothing() {
+async fn attached_stream_without_a_claim_holds_nothing() {
     let status = async |response: ResponseFuture| {
         let response = response.await.expect("answered");
         response.headers().get("grpc-status").map(|status| status.to_str().expect("text").to_owned())

@@ -51,7 +51,7 @@ async fn ask(address: SocketAddr, method: &str, path: &str) -> (u16, String, Str
 }
 
 #[tokio::test]
-async fn ready_once_the_configuration_was_read_until_it_drains() {
+async fn readyz_is_ok_from_the_first_read_to_the_drain() {
     let current = Arc::new(Current::new(Instant::now()));
     let address = admin(&current, &Arc::default()).await;
     let ready = async || {
@@ -67,7 +67,7 @@ async fn ready_once_the_configuration_was_read_until_it_drains() {
 }
 
 #[tokio::test]
-async fn a_stale_replica_is_unready_to_whoever_has_others() {
+async fn readyz_of_a_stale_replica_is_unready_among_replicas() {
     let long_ago = Instant::now().checked_sub(Duration::from_secs(31)).expect("a machine that has run for longer");
     let current = Arc::new(Current::new(long_ago));
     let address = admin(&current, &Arc::default()).await;
@@ -80,7 +80,7 @@ async fn a_stale_replica_is_unready_to_whoever_has_others() {
 }
 
 #[tokio::test]
-async fn what_is_amiss_without_making_it_unready_is_shown_to_whoever_asks_for_more() {
+async fn readyz_verbose_lists_faults_that_do_not_make_unready() {
     use gatepost::{
         hooks::Channel,
         live::{CallTarget, LiveHook, Overdue, Rotation},
@@ -132,7 +132,7 @@ async fn what_is_amiss_without_making_it_unready_is_shown_to_whoever_asks_for_mo
 }
 
 #[tokio::test]
-async fn other_paths_and_methods_are_refused_in_words() {
+async fn admin_refuses_other_paths_and_methods_in_words() {
     let address = admin(&Arc::new(Current::new(Instant::now())), &Arc::default()).await;
     let (status, _, body) = ask(address, "GET", "/secret").await;
     assert_eq!((status, body.as_str()), (404, "there are /livez, /readyz, /metrics and /configz\n"));
@@ -153,7 +153,7 @@ async fn metrics_are_openmetrics() {
 }
 
 #[tokio::test]
-async fn configz_shows_what_is_in_force_and_what_was_rejected() {
+async fn configz_shows_the_configuration_in_force_and_the_rejected_one() {
     let current = Arc::new(Current::new(Instant::now()));
     let address = admin(&current, &Arc::default()).await;
     let page = async || -> Value {
@@ -220,7 +220,7 @@ async fn configz_shows_what_is_in_force_and_what_was_rejected() {
 }
 
 #[tokio::test]
-async fn configz_shows_how_many_namespaces_are_known_and_since_when() {
+async fn configz_shows_number_and_age_of_namespaces() {
     let (namespaces, _questions) = Namespaces::new(Instant::now());
     let current = Arc::new(Current::new(Instant::now()));
     let metrics = Arc::default();
@@ -237,7 +237,7 @@ async fn configz_shows_how_many_namespaces_are_known_and_since_when() {
 }
 
 #[tokio::test]
-async fn connections_that_are_kept_open_keep_nobody_out() {
+async fn admin_connections_kept_open_do_not_keep_out_others() {
     let current = Arc::new(Current::new(Instant::now()));
     let address = admin(&current, &Arc::default()).await;
     let mut kept = Vec::new();

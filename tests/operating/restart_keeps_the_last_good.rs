@@ -89,7 +89,7 @@ fn in_use(running: &Running) -> Option<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_document_that_has_become_bad_stays_as_it_was_over_a_restart() {
+async fn restart_keeps_the_last_good_state_of_an_invalid_document() {
     let trial = Trial::begin();
     trial.ran().await;
     trial.replace("a", "kind: nothing that is known\n");
@@ -107,7 +107,7 @@ async fn a_document_that_has_become_bad_stays_as_it_was_over_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_configuration_that_is_rejected_as_a_whole_leaves_what_was_in_force() {
+async fn configuration_rejected_as_a_whole_leaves_the_one_in_force() {
     let trial = Trial::begin();
     trial.ran().await;
     for name in ["a", "b"] {
@@ -123,7 +123,7 @@ async fn a_configuration_that_is_rejected_as_a_whole_leaves_what_was_in_force() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_file_that_is_of_no_use_stops_no_sound_start_and_helps_no_bad_one() {
+async fn useless_last_good_file_changes_no_start() {
     let trial = Trial::begin();
     trial.ran().await;
     let good = fs::read(trial.last_good()).unwrap();
@@ -147,7 +147,7 @@ async fn a_file_that_is_of_no_use_stops_no_sound_start_and_helps_no_bad_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_start_leaves_out_what_is_bad_where_a_flag_says_so() {
+async fn start_leaves_out_invalid_documents_by_flag() {
     let trial = Trial::begin();
     trial.replace("a", "kind: nothing that is known\n");
     assert!(matches!(trial.start().await, Err(StartError::Invalid(_))));

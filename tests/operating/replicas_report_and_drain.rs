@@ -50,7 +50,7 @@ fn digest(one: &Configured) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn status_shows_every_replica_and_ends_badly_when_one_is_silent() {
+async fn status_shows_each_replica_and_fails_when_one_is_silent() {
     let h = ScriptedHook::start(Script::Allow).await;
     let entry = hook(HOOK, &h.url(), "");
     let (a, b) = (Configured::named("a", std::slice::from_ref(&entry)), Configured::named("b", &[entry]));
@@ -119,7 +119,7 @@ async fn status_waits_until_every_replica_has_the_revision_or_one_rejects_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn drain_ends_when_no_replica_asks_the_hook_any_more() {
+async fn drain_ends_when_no_replica_calls_the_hook() {
     drains("timeout: 20s").await;
 }
 
@@ -167,7 +167,7 @@ async fn drains(more: &str) {
 
 /// The apiserver is gone; that is logged, and nothing else suffers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_replica_that_cannot_publish_its_report_serves_all_the_same() {
+async fn replica_that_cannot_publish_its_report_serves_all_the_same() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
     let access = etcd::EtcdAccess { endpoints: vec![format!("http://{free}")], ..etcd::EtcdAccess::default() };
     let status_place = StatusPlace::Etcd { access, prefix: StatusPlace::ETCD_PREFIX.to_owned() };
@@ -205,7 +205,7 @@ async fn a_replica_that_cannot_publish_its_report_serves_all_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn drain_says_when_another_hook_is_asked_at_the_same_endpoint() {
+async fn drain_reports_another_hook_at_the_same_endpoint() {
     let h = ScriptedHook::start(Script::Allow).await;
     let other = hook("other.example.com", &h.url(), "");
     let a = Configured::named("a", &[hook(HOOK, &h.url(), ""), other.clone()]);
@@ -218,7 +218,7 @@ async fn drain_says_when_another_hook_is_asked_at_the_same_endpoint() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_hook_that_is_probed_shows_at_which_step_it_fails() {
+async fn status_shows_at_which_step_a_probe_fails() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
     let a = Configured::named("a", &["  []\n".to_owned()]);
     a.write(&document(&[hook(HOOK, &format!("grpc://{free}"), "")]));

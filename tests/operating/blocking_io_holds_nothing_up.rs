@@ -12,7 +12,7 @@ use std::{
 };
 
 use crate::front;
-use crate::front::{Caller, LONG, REVIEW, grpc, until};
+use crate::front::{Caller, LONG, REVIEW, admin_metric, admin_page, grpc, until, until_metric};
 use crate::support::{
     gate::{document, hook},
     reviews::{create_pod, message},
@@ -25,10 +25,7 @@ use rustix::{
     fs::{OFlags, fcntl_getfl, fcntl_setfl},
     process::{Pid, Signal, kill_process},
 };
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpStream, UnixStream},
-};
+use tokio::net::UnixStream;
 
 /// A `gatepost serve` process, killed with its handle.
 struct Serve(Child);
@@ -95,28 +92,6 @@ fn full_pipe() -> (PipeReader, Stdio) {
     (reader, writer.into())
 }
 
-async fn admin(address: SocketAddr, path: &str) -> String {
-    let mut stream = TcpStream::connect(address).await.unwrap();
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    answer
-}
-
-async fn metric(address: SocketAddr, name: &str) -> f64 {
-    let page = admin(address, "/metrics").await;
-    page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).expect(name).parse().unwrap()
-}
-
-async fn until_metric(address: SocketAddr, name: &str, holds: impl Fn(f64) -> bool) {
-    let waiting = async {
-        while !holds(metric(address, name).await) {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(LONG, waiting).await.expect(name);
-}
-
 /// Asks so many times; each is answered, with a yes.
 async fn allowed(caller: &Caller, times: usize) {
     for _ in 0..times {
@@ -135,7 +110,7 @@ fn configured(hooks: &[String]) -> tempfile::TempDir {
 }
 
 #[tokio::test]
-async fn a_log_that_nobody_reads_stops_no_review_and_says_later_what_is_missing() {
+async fn unread_log_stops_no_review_and_reports_lost_lines() {
     let a = ScriptedHook::start(Script::Allow).await;
     let folder = configured(&[hook("a.example.com", &a.url(), "")]);
     let (mut unread, stderr) = full_pipe();
@@ -147,11 +122,11 @@ async fn a_log_that_nobody_reads_stops_no_review_and_says_later_what_is_missing(
     let caller = front::caller(tcp).await;
     allowed(&caller, 50).await;
     let begun = tokio::time::Instant::now();
-    while metric(operators, "gatepost_log_lost_total").await == 0.0 {
+    while admin_metric(operators, "gatepost_log_lost_total").await == 0.0 {
         assert!(begun.elapsed() < LONG, "what does not fit is counted");
         allowed(&caller, 50).await;
     }
-    assert!(admin(operators, "/readyz").await.starts_with("HTTP/1.1 200"));
+    assert!(admin_page(operators, "/readyz").await.starts_with("HTTP/1.1 200"));
 
     let reading = std::thread::spawn(move || {
         let mut shown = String::new();
@@ -166,7 +141,7 @@ async fn a_log_that_nobody_reads_stops_no_review_and_says_later_what_is_missing(
 }
 
 #[tokio::test]
-async fn everything_that_is_written_may_block_and_it_serves_and_ends() {
+async fn blocked_outputs_stop_neither_serving_nor_shutdown() {
     let a = ScriptedHook::start(Script::Allow).await;
     let folder = configured(&[hook("a.example.com", &a.url(), "")]);
     let (socket, config) = (folder.path().join("gate.sock"), folder.path().join("a.yaml"));
@@ -182,7 +157,7 @@ async fn everything_that_is_written_may_block_and_it_serves_and_ends() {
 }
 
 #[tokio::test]
-async fn an_audit_pipe_that_hangs_stops_neither_the_start_nor_a_review_nor_the_end() {
+async fn hung_audit_pipe_stops_no_start_no_review_and_no_shutdown() {
     let a = ScriptedHook::start(Script::Allow).await;
     let folder = configured(&[hook("a.example.com", &a.url(), "")]);
     let pipe = folder.path().join("audit");
@@ -202,7 +177,7 @@ async fn an_audit_pipe_that_hangs_stops_neither_the_start_nor_a_review_nor_the_e
 }
 
 #[tokio::test]
-async fn reads_that_hang_are_left_behind_and_the_next_good_one_ends_staleness() {
+async fn hung_reads_are_abandoned_and_a_good_one_ends_staleness() {
     let a = ScriptedHook::start(Script::Allow).await;
     let folder = configured(&[hook("a.example.com", &a.url(), "")]);
     let (config, beside) = (folder.path().join("a.yaml"), tempfile::tempdir().unwrap());
@@ -224,14 +199,14 @@ async fn reads_that_hang_are_left_behind_and_the_next_good_one_ends_staleness() 
     // Now for good: two more hang, and then no other is begun.
     stall.begin();
     until_metric(operators, "gatepost_config_reads_total{outcome=\"failed_hung\"}", |reads| reads >= 5.0).await;
-    assert!(admin(operators, "/configz").await.contains("4 reads hang"), "it says so");
+    assert!(admin_page(operators, "/configz").await.contains("4 reads hang"), "it says so");
     assert_eq!(serve.stop().await, Some(0));
     let shown = fs::read_to_string(log).unwrap();
     assert!(shown.contains("4 reads hang"), "{shown}");
 }
 
 #[tokio::test]
-async fn a_name_that_is_looked_up_without_end_does_not_hold_up_the_end() {
+async fn endless_name_lookup_does_not_delay_shutdown() {
     let hanging = "hangs.example.com";
     let entry = hook("a.example.com", &format!("grpc://{hanging}:9001"), "failurePolicy: Ignore\ntimeout: 100ms");
     let (folder, beside) = (configured(&[entry]), tempfile::tempdir().unwrap());
@@ -247,7 +222,7 @@ async fn a_name_that_is_looked_up_without_end_does_not_hold_up_the_end() {
 }
 
 #[tokio::test]
-async fn a_plugin_that_does_not_end_does_not_hold_up_the_end() {
+async fn endless_credential_plugin_does_not_delay_shutdown() {
     let folder = tempfile::tempdir().unwrap();
     let (plugin, kubeconfig) = (folder.path().join("plugin"), folder.path().join("kubeconfig"));
     let begun = folder.path().join("begun");

@@ -251,7 +251,7 @@ async fn takes_another(client: &mut h2::client::SendRequest<Bytes>) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_call_is_refused_while_one_instance_follows_another() {
+async fn handover_to_another_instance_refuses_no_call() {
     let asked = ScriptedHook::start(Script::Allow).await;
     let folder = configured(&[hook("a.example.com", &asked.url(), "")]);
     let uds = folder.path().join("gate.sock");
@@ -276,7 +276,7 @@ async fn no_call_is_refused_while_one_instance_follows_another() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hangup_opens_the_audit_log_anew_and_does_nothing_else() {
+async fn sighup_reopens_the_audit_log_and_does_nothing_else() {
     let asked = ScriptedHook::start(Script::Allow).await;
     let folder = configured(&[hook("a.example.com", &asked.url(), "")]);
     let logs = tempfile::tempdir().expect("folder");

@@ -126,7 +126,7 @@ impl Road {
 }
 
 #[tokio::test(start_paused = true)]
-async fn decided_at_4_9_seconds_refused_at_5_1_and_decided_after_the_first_good_read() {
+async fn stale_config_refuses_from_five_seconds_to_the_first_good_read() {
     for broken in [Read::Failed, Read::GivenUp] {
         Road::walk(async |road| {
             road.at(900).await.assert_refused().await;
@@ -144,7 +144,7 @@ async fn decided_at_4_9_seconds_refused_at_5_1_and_decided_after_the_first_good_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_that_never_ends_is_no_good_read() {
+async fn stale_config_follows_a_read_that_never_ends() {
     Road::walk(async |road| {
         road.at(1500).await.set(Read::Hung);
         road.at(5900).await.assert_decided().await;
@@ -156,7 +156,7 @@ async fn a_read_that_never_ends_is_no_good_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_that_ends_late_is_dated_from_its_start() {
+async fn read_that_ends_late_is_dated_from_its_start() {
     Road::walk(async |road| {
         road.set(Read::Good(Duration::from_millis(700)));
         road.at(1600).await.assert_refused().await;
@@ -169,7 +169,7 @@ async fn a_read_that_ends_late_is_dated_from_its_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_moment_for_a_good_read_is_five_seconds_after_the_last_one() {
+async fn good_read_must_begin_within_five_seconds_of_the_last_one() {
     Road::walk(async |road| {
         road.at(1500).await.set(Read::Failed);
         road.at(5500).await.set(AT_ONCE);
@@ -185,7 +185,7 @@ async fn the_last_moment_for_a_good_read_is_five_seconds_after_the_last_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn four_failed_reads_in_a_row_are_survived() {
+async fn four_failed_reads_do_not_make_the_config_stale() {
     Road::walk(async |road| {
         let mut now = 1500;
         for _ in 0..20 {
@@ -199,7 +199,7 @@ async fn four_failed_reads_in_a_row_are_survived() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_slept_refuses_until_it_has_read_again() {
+async fn config_is_stale_after_sleep_until_the_next_read() {
     Road::walk(async |road| {
         road.at(1500).await.assert_decided().await;
         // No timer rings and no Instant moves meanwhile.
@@ -217,7 +217,7 @@ async fn a_machine_that_slept_refuses_until_it_has_read_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_that_the_machine_slept_through_says_nothing_of_now() {
+async fn read_interrupted_by_sleep_does_not_count() {
     Road::walk(async |road| {
         road.set(Read::Good(Duration::from_millis(600)));
         road.at(1300).await;
@@ -229,7 +229,7 @@ async fn a_read_that_the_machine_slept_through_says_nothing_of_now() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_page_and_the_counters_name_the_last_failed_read() {
+async fn configz_and_metrics_name_the_last_failed_read() {
     Road::walk(async |road| {
         road.at(1500).await;
         assert_eq!(road.gate.current.status().failed_read.get(), None);
@@ -260,7 +260,7 @@ fn read_at(mut gate: AdmissionDeps, started: Option<Instant>) -> AdmissionDeps {
 }
 
 #[tokio::test]
-async fn a_stale_configuration_refuses_and_asks_nobody() {
+async fn stale_config_rejects_requests_and_calls_no_hook() {
     let a = ScriptedHook::start(Script::Allow).await;
     for started in [None, Instant::now().checked_sub(STALE_AFTER)] {
         let gate = gate(&document(&[hook("a.example.com", &a.url(), "failurePolicy: Ignore")]), Reasons::First);
@@ -291,7 +291,7 @@ fn slept_meanwhile() -> Duration {
 
 /// A generation taken before would be older than the age allows.
 #[tokio::test]
-async fn the_generation_is_taken_after_its_age_was_asked() {
+async fn generation_is_taken_after_its_age_is_checked() {
     let mut gate = Arc::into_inner(gate(&document(&["  []\n".to_owned()]), Reasons::First)).unwrap();
     let (first, now) = (gate.current.load(), Instant::now());
     let current = Arc::new(Current::by(slept_meanwhile, now));
