@@ -13,16 +13,13 @@ use tokio::time::{sleep, timeout};
 
 use crate::{
     adopt::{
-        AdoptionRequests, AdoptionScope, CONDITION, FinalizerChange, LEADER_LEASE, Lease, MANAGER, OwnRegistration,
-        REPLICA_LEASE_DURATION, Reason, SeenWebhook, WebhookKey, WebhookStanding, conditions_document,
+        AdoptionRequests, AdoptionScope, AdoptionSettings, CONDITION, EVENTS_PATH, FinalizerChange, LEADER_LEASE,
+        Lease, MANAGER, OwnRegistration, REPLICA_LEASE_DURATION, Reason, SeenWebhook, WebhookKey, WebhookStanding,
+        change_finalizer, conditions_document, event, remove_condition, version_without_conditions,
     },
     kube::{KubeAccess, KubeClient, KubeError},
     model::HookType,
-    source::{
-        Adopt,
-        kubernetes::adopting::{self, remove},
-    },
-    watch::adoption::{EVENTS_PATH, event, hold, too_old},
+    source::kubernetes::adopting,
 };
 
 /// Timeout of `status` for reading the leases.
@@ -207,7 +204,7 @@ enum State {
 #[derive(Debug)]
 struct Cluster {
     client: KubeClient,
-    adopt: Adopt,
+    adopt: AdoptionSettings,
     /// Progress as last printed.
     last_progress: String,
 }
@@ -215,8 +212,7 @@ struct Cluster {
 impl Cluster {
     async fn open(access: &KubeAccess, namespace: String, registration: Option<String>) -> Result<Self, String> {
         let client = KubeClient::open(access).await.map_err(with_fix)?;
-        let adopt =
-            Adopt { wanted: AdoptionScope::Named, namespace, replica: String::new(), registration, upkeep: None };
+        let adopt = AdoptionSettings { scope: AdoptionScope::Named, namespace, replica: String::new(), registration };
         Ok(Self { client, adopt, last_progress: String::new() })
     }
 
@@ -237,7 +233,7 @@ impl Cluster {
     async fn seen(&self, wanted: &AdoptionScope, leases: &[Lease]) -> Result<Vec<SeenWebhook>, String> {
         let requests = leases.iter().find(|lease| lease.is_leader()).map(Lease::requests).unwrap_or_default();
         let lists = self.lists().await?;
-        let adopt = Adopt { wanted: wanted.clone(), ..self.adopt.clone() };
+        let adopt = AdoptionSettings { scope: wanted.clone(), ..self.adopt.clone() };
         let judging = tokio::task::spawn_blocking(move || adopting::judged(&lists, &adopt, &requests));
         judging.await.map_err(|error| format!("judging the webhooks failed: {error}; report this bug"))
     }
@@ -258,7 +254,8 @@ impl Cluster {
                 let known = !reason.is_empty() && !reason.starts_with(NOT_SELECTED) && !reason.starts_with(RELEASED);
                 *name == key && matches!(&**state, "left" | "giving back") && known
             });
-            let old = too_old(&version).map(|version| format!("the apiserver ({version}) knows no match conditions"));
+            let old = version_without_conditions(&version)
+                .map(|version| format!("the apiserver ({version}) knows no match conditions"));
             let uncalled = uncalled(&seen, &leases, SystemTime::now());
             let word = match (&seen.standing.carries, &against) {
                 (true, _) if uncalled.is_some() => "NOT CALLED",
@@ -321,7 +318,7 @@ impl Cluster {
         for _ in 0..MAX_WRITE_ATTEMPTS {
             let leases = self.leases().await?;
             let Some(leader) = leases.iter().find(|lease| lease.is_leader()) else {
-                self.adopt.make_leader_lease(&self.client).await.map_err(with_fix)?;
+                self.adopt.create_leader_lease(&self.client).await.map_err(with_fix)?;
                 continue;
             };
             let mut requests = leader.requests();
@@ -432,7 +429,7 @@ impl Cluster {
         for (hook_type, items) in self.lists().await? {
             let ours = items.iter().filter(|item| self.adopt.is_our_own(item));
             for registered in ours.filter_map(|item| OwnRegistration::of(hook_type, item)).filter(|it| it.guarded) {
-                hold(&self.client, &FinalizerChange { registration: registered, add: false })
+                change_finalizer(&self.client, &FinalizerChange { registration: registered, add: false })
                     .await
                     .map_err(with_fix)?;
             }
@@ -535,7 +532,7 @@ async fn give_back(client: &KubeClient, seen: &[SeenWebhook]) -> Result<(), Kube
             Ok(_) | Err(KubeError::Unwritten { code: 404 | 409, .. }) => {}
             Err(error) => return Err(error),
         }
-        match remove(client, &path, &[&key.webhook]).await {
+        match remove_condition(client, &path, &[&key.webhook]).await {
             Ok(()) => {}
             Err(KubeError::Refused { code: 404, .. }) => continue,
             Err(error) => return Err(error),

@@ -22,7 +22,7 @@ use super::{
     adopt::ADOPT_NAMESPACE, examine::HazardsArg, logging, register::upkeep, replicas::StatusPrefix, source::SourceArgs,
 };
 use crate::{
-    adopt::AdoptionScope,
+    adopt::{AdoptionScope, AdoptionSettings},
     kube::KubeAccess,
     model::Dispatch,
     replicas::{Replica, StatusPlace},
@@ -33,7 +33,7 @@ use crate::{
         settings::AuditLog,
         signals::{Signals, StopSignals},
     },
-    source::{Adopt, SourceLocation, kubernetes::adopting::Upkeep},
+    source::{SourceLocation, kubernetes::adopting::Upkeep},
     tls::{Oldest, ServerFiles},
 };
 
@@ -304,16 +304,16 @@ impl Serve {
     fn settings(self) -> Result<Settings, String> {
         let mut source = self.source.place()?;
         let replica = self.replica.unwrap_or_else(Replica::host);
-        if let Some(wanted) = self.adopt {
+        if let Some(scope) = self.adopt {
             match &mut source {
                 SourceLocation::Kubernetes(place) if !place.objects.webhooks => {
-                    place.adopt = Some(Adopt {
-                        wanted,
+                    place.adopt = Some(AdoptionSettings {
+                        scope,
                         namespace: self.adopt_namespace,
                         replica: replica.clone(),
                         registration: self.registration.clone(),
-                        upkeep: self.adopt_registration.then_some(Upkeep(upkeep::webhooks)),
                     });
+                    place.upkeep = self.adopt_registration.then_some(upkeep::webhooks as Upkeep);
                 }
                 SourceLocation::Kubernetes(_) => {
                     let why = "--adopt calls some webhooks of the cluster, and --kube-objects webhooks all: say one";

@@ -149,7 +149,7 @@ impl SourceArgs {
             configurations: wants(KubeObjects::Configurations),
             webhooks: wants(KubeObjects::Webhooks),
         };
-        KubernetesLocation { access, objects, files: self.files, adopt: None }
+        KubernetesLocation { access, objects, files: self.files, adopt: None, upkeep: None }
     }
 
     fn etcd(self) -> Result<EtcdLocation, String> {

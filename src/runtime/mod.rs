@@ -41,6 +41,7 @@ pub use self::{
     start_error::StartError,
 };
 use crate::{
+    adopt::Adoption,
     front::{Front, FrontLimits, admin::Admin},
     hooks::{ConnectionBudget, Resources, ServiceAddresses},
     kube::{KubeAccess, KubeClient, ReloadingClient},
@@ -53,7 +54,8 @@ use crate::{
     telemetry::{Audit, Metrics, Reading},
     tls::ServerTls,
     watch::{
-        AccessReviews, Adoption, LabelledObjects, NamespaceWatcher, RegistrationWatch, ServiceWatcher, break_glass,
+        AccessReviews, AdoptionSidecar, LabelledObjects, NamespaceWatcher, RegistrationWatch, ServiceWatcher,
+        break_glass,
     },
 };
 pub(crate) use threads::UnwaitedRuntime;
@@ -125,7 +127,8 @@ async fn start(settings: Settings) -> Result<(Running, Service), StartError> {
     let publisher = settings.status_place.open(&replica).await?;
     if let Some((reads, authorizer)) = source.adoption().zip(settings.cluster()) {
         let (current, metrics, audit) = (Arc::clone(&current), Arc::clone(&metrics), Arc::clone(&audit));
-        let mut adoption = Adoption::new(reads, authorizer, current, metrics, audit).await?;
+        let sidecar = Arc::new(AdoptionSidecar { current, metrics, audit });
+        let mut adoption = Adoption::new(reads, authorizer, sidecar).await?;
         loops.add_with_farewell("adoption", |shutdown| async move {
             shutdown.or(adoption.run()).await;
             adoption.leave().await;

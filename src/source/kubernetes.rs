@@ -20,15 +20,9 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-pub use self::{
-    adopting::{Adopt, AdoptionView},
-    objects::ObjectSelection,
-};
+pub use self::objects::ObjectSelection;
 use self::{
-    adopting::{
-        Shared,
-        giving_back::{Starting, names},
-    },
+    adopting::{SharedReader, Upkeep},
     objects::{Kind, Taken},
 };
 use super::{
@@ -36,7 +30,7 @@ use super::{
     references,
 };
 use crate::{
-    adopt::{Lease, MAX_WEBHOOKS, UnservedWebhook},
+    adopt::{AdoptionReads, AdoptionSettings, AdoptionView, Lease, MAX_WEBHOOKS, Startup, UnservedWebhook, names},
     clock::{Moment, slept},
     files::BlockingReads,
     kube::{KubeAccess, KubeClient, KubeError, List, ReloadingClient},
@@ -60,6 +54,7 @@ const LIMIT: usize = 64 << 20;
 
 /// Cluster, and the objects to read there.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(unpredictable_function_pointer_comparisons, reason = "there is one maker of registrations")]
 pub struct KubernetesLocation {
     /// Address of the apiserver, and credentials.
     pub access: KubeAccess,
@@ -68,7 +63,9 @@ pub struct KubernetesLocation {
     /// Folder on this machine for the files that hooks refer to.
     pub files: Option<PathBuf>,
     /// Webhooks of others to take over; `None` where none are.
-    pub adopt: Option<Adopt>,
+    pub adopt: Option<AdoptionSettings>,
+    /// Maker of the webhooks of our registrations, if adoption keeps these up to date.
+    pub upkeep: Option<Upkeep>,
 }
 
 impl KubernetesLocation {
@@ -117,8 +114,8 @@ struct Adoption {
     opened: Moment,
     /// Its lease has been written.
     registered: bool,
-    starting: Starting,
-    adopting: Shared,
+    startup: Startup,
+    reader: SharedReader,
     views: watch::Sender<Arc<AdoptionView>>,
     /// Webhooks that were given back before anything was served.
     given_back: mpsc::Sender<UnservedWebhook>,
@@ -134,30 +131,13 @@ impl Adoption {
             holder: format!("{replica}/{instance:016x}"),
             opened: Moment::now(slept),
             registered: false,
-            starting: Starting::default(),
-            adopting: Shared::default(),
+            startup: Startup::default(),
+            reader: SharedReader::default(),
             views: watch::channel(Arc::default()).0,
             given_back,
             records: Some(records),
         }
     }
-}
-
-/// Input of the loop that takes webhooks over.
-#[derive(Debug)]
-pub struct AdoptionReads {
-    /// Webhooks to take over, and the namespace of the leases.
-    pub adopt: Adopt,
-    /// Address of the apiserver, and credentials.
-    pub access: KubeAccess,
-    /// Holder identity of this replica's leases.
-    pub holder: String,
-    /// Time at which the source was opened; times of views count from it.
-    pub opened: Moment,
-    /// Result of each read.
-    pub views: watch::Receiver<Arc<AdoptionView>>,
-    /// Webhooks that this replica has given back before it served, to be recorded.
-    pub given_back: mpsc::Receiver<UnservedWebhook>,
 }
 
 /// Everything of one read, as the apiserver returned it.
@@ -188,7 +168,7 @@ impl KubernetesSource {
     pub fn adoption(&mut self) -> Option<AdoptionReads> {
         let (adopt, adoption) = (self.place.adopt.clone()?, self.adoption.as_mut()?);
         Some(AdoptionReads {
-            adopt,
+            settings: adopt,
             access: self.place.access.clone(),
             holder: adoption.holder.clone(),
             opened: adoption.opened,
@@ -229,17 +209,17 @@ impl KubernetesSource {
             return Err(ReadError::WentBack { store, before: self.newest, now });
         }
         let (place, last) = (self.place.clone(), self.last.clone());
-        let ours = self.adoption.as_ref().map(|adoption| (adoption.holder.clone(), Arc::clone(&adoption.adopting)));
+        let ours = self.adoption.as_ref().map(|adoption| (adoption.holder.clone(), Arc::clone(&adoption.reader)));
         let leases = lists.leases.zip(ours);
         let assembled = self.assembling.run(left(), move || assemble(lists.lists, &place, last, now, leases)).await;
         let garbled = |cause| ReadError::Garbled { store: store.clone(), cause };
         let unfinished = |_| ReadError::Unfinished { store: store.clone(), within: READ_DEADLINE };
         let (contents, view) = assembled.map_err(unfinished)?.map_err(garbled)?;
         if let Some((view, adoption)) = view.zip(self.adoption.as_mut()) {
-            let waits = adoption.starting.waits_for(view.now, &view.followed);
+            let waits = adoption.startup.waits_for(view.now, &view.calls);
             if !waits.is_empty() {
                 let client = self.connection.client().await?;
-                for given_back in adoption.starting.give_back(&client, &waits, left()).await {
+                for given_back in adoption.startup.give_back(&client, &waits, left()).await {
                     let webhook = given_back.key.clone();
                     if adoption.given_back.try_send(given_back).is_err() {
                         tracing::warn!(%webhook, "given back: this replica starts, and cannot serve it");
@@ -271,7 +251,7 @@ async fn ask(
         Some((adopt, Adoption { holder, opened, registered, .. })) => {
             let now = Moment::now(slept).since(*opened);
             // Before the webhooks: a leader that announces one waits for replicas whose lease exists.
-            Some((now, adopting::leases(&client, adopt, (&**holder, registered)).await?))
+            Some((now, adopt.register_and_read_leases(&client, holder, registered).await?))
         }
     };
     let (mut revision, mut lists) = (None, Vec::new());
@@ -312,12 +292,12 @@ fn assemble(
     place: &KubernetesLocation,
     last: Option<Contents>,
     now: u64,
-    leases: Option<(ReadLeases, (String, Shared))>,
+    leases: Option<(ReadLeases, (String, SharedReader))>,
 ) -> Result<(Contents, Option<AdoptionView>), String> {
     let (mut files, mut notes, mut size) = (Vec::new(), Vec::new(), 0);
     let mut adopted = None;
     if let Some((((at, leases), (holder, shared)), adopt)) = leases.zip(place.adopt.as_ref()) {
-        let (taken, view) = locked(&shared).take((at, adopt, &holder), leases, &lists)?;
+        let (taken, view) = locked(&shared).read((at, adopt, &holder), leases, &lists)?;
         size += taken.iter().map(|file| file.bytes.len()).sum::<usize>();
         files.extend(taken);
         adopted = Some((adopt, shared, view));
@@ -347,14 +327,14 @@ fn assemble(
         None => references::follow(Contents::new(files, Default::default()).noted(notes).at(now), folder),
     };
     let view = adopted.map(|(adopt, shared, view)| {
-        let due = locked(&shared).due(adopt, &others, (&contents, &view));
-        AdoptionView { due, ..view }
+        let updates = place.upkeep.map(|upkeep| locked(&shared).updates((adopt, upkeep), &others, (&contents, &view)));
+        AdoptionView { updates: updates.unwrap_or_default(), ..view }
     });
     Ok((contents, view))
 }
 
-fn locked(adopting: &Shared) -> MutexGuard<'_, adopting::Adopting> {
-    adopting.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked(reader: &SharedReader) -> MutexGuard<'_, adopting::WebhookReader> {
+    reader.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Note that there are no hooks at all: a state like any other, and perhaps not an intended one. With webhooks to take

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 pub use contents::{Contents, READ_DEADLINE, ReadError, Reference};
 pub use etcd::{EtcdLocation, EtcdSource};
 pub use file::FileSource;
-pub use kubernetes::{Adopt, AdoptionReads, AdoptionView, KubernetesLocation, KubernetesSource};
+pub use kubernetes::{KubernetesLocation, KubernetesSource};
 pub use last_good::{LastGood, LastGoodError, LastGoodFile};
 pub use poll::{Ticks, TimedRead};
 
@@ -89,7 +89,7 @@ impl Source {
     }
 
     /// Input of the loop that takes webhooks of others over, once; `None` where none are.
-    pub fn adoption(&mut self) -> Option<AdoptionReads> {
+    pub fn adoption(&mut self) -> Option<crate::adopt::AdoptionReads> {
         match self {
             Self::Kubernetes(source) => source.adoption(),
             Self::File { .. } | Self::Etcd(_) => None,

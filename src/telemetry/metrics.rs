@@ -12,10 +12,13 @@ use std::{
 };
 
 use super::{
-    AccessReviewOutcome, AdoptionMetrics, Attendance, DroppedReport, HookMetrics, InitializerMetrics, ReadOutcome,
-    Reading, Refused, RequestOutcome, TlsReload, cells::Cells, initializer::Attended, reading::Readings, table::Family,
+    AccessReviewOutcome, Attendance, DroppedReport, HookMetrics, InitializerMetrics, ReadOutcome, Reading, Refused,
+    RequestOutcome, TlsReload, cells::Cells, initializer::Attended, reading::Readings, table::Family,
 };
-use crate::model::{BypassEffect, HookType};
+use crate::{
+    adopt::AdoptionMetrics,
+    model::{BypassEffect, HookType},
+};
 
 /// All counters.
 pub struct Metrics {

@@ -1,6 +1,5 @@
 //! Signals for operators: metrics, the audit log. Nothing here ever makes a request wait.
 
-mod adoption;
 pub mod audit;
 mod cells;
 mod exposition;
@@ -18,7 +17,6 @@ pub mod table;
 
 pub use self::hook::RejectionCause;
 pub use self::metrics::BypassMetrics;
-pub use adoption::{AdoptionMetrics, Webhooks};
 pub use audit::Audit;
 pub use exposition::CONTENT_TYPE;
 pub use faults::UnreadableObjects;

@@ -10,6 +10,6 @@ pub mod registration;
 pub mod services;
 
 pub use self::{
-    access_reviews::AccessReviews, adoption::Adoption, labelled::LabelledObjects, namespaces::NamespaceWatcher,
+    access_reviews::AccessReviews, adoption::AdoptionSidecar, labelled::LabelledObjects, namespaces::NamespaceWatcher,
     registration::RegistrationWatch, services::ServiceWatcher,
 };

@@ -3,11 +3,9 @@
 
 use crate::cluster::{CONFIGURATIONS, Cluster, LEASES, Say, VALIDATING, configuration};
 use gatepost::{
-    adopt::AdoptionScope,
+    adopt::{AdoptionReads, AdoptionScope, AdoptionSettings},
     kube::KubeAccess,
-    source::{
-        Adopt, AdoptionReads, KubernetesLocation, ReadError, Source, SourceLocation, kubernetes::ObjectSelection,
-    },
+    source::{KubernetesLocation, ReadError, Source, SourceLocation, kubernetes::ObjectSelection},
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -34,18 +32,18 @@ async fn started(cluster: &Cluster) -> (Source, AdoptionReads, TempDir) {
     cluster.knows(LEASES);
     let folder = tempfile::tempdir().unwrap();
     let path = cluster.kubeconfig(folder.path(), json!({"token": "t"}), None);
-    let adopt = Adopt {
-        wanted: AdoptionScope::All,
+    let adopt = AdoptionSettings {
+        scope: AdoptionScope::All,
         namespace: "gatepost".to_owned(),
         replica: "r".to_owned(),
         registration: None,
-        upkeep: None,
     };
     let place = KubernetesLocation {
         access: KubeAccess::Kubeconfig { path: Some(path), context: None },
         objects: ObjectSelection { configurations: true, webhooks: false },
         files: None,
         adopt: Some(adopt),
+        upkeep: None,
     };
     let mut source = SourceLocation::Kubernetes(place).open().await.unwrap();
     let reads = source.adoption().unwrap();
@@ -58,7 +56,7 @@ fn conditions(cluster: &Cluster) -> Vec<usize> {
 }
 
 #[tokio::test]
-async fn what_cannot_be_called_is_given_back_and_the_rest_is_read() {
+async fn starting_replica_gives_back_unservable_webhooks_and_reads_the_rest() {
     let cluster = Cluster::start().await;
     let (mut source, mut reads, _folder) = started(&cluster).await;
     let error = source.read().await.unwrap_err();

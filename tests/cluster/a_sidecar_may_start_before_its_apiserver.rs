@@ -37,6 +37,7 @@ async fn it_refuses_until_the_apiserver_answers_and_then_asks_its_hooks() {
         objects: ObjectSelection::default(),
         files: None,
         adopt: None,
+        upkeep: None,
     });
     let settings = Settings { source, read_every: Duration::from_millis(20), ..Settings::local("unused") };
     let running = tokio::task::spawn_blocking(|| Sidecar::start(settings)).await.unwrap().expect("starts");
@@ -72,6 +73,7 @@ async fn a_start_that_finds_one_bad_object_says_so_to_callers_and_not_that_nothi
         objects: ObjectSelection::default(),
         files: None,
         adopt: None,
+        upkeep: None,
     });
     let settings = Settings { source, read_every: Duration::from_millis(20), ..Settings::local("unused") };
     let running = tokio::task::spawn_blocking(|| Sidecar::start(settings)).await.unwrap().expect("starts");

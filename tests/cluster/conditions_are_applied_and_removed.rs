@@ -4,10 +4,9 @@
 
 use crate::cluster::{Cluster, VALIDATING};
 use gatepost::{
-    adopt::{Reason, WebhookKey, Write},
+    adopt::{Reason, WebhookKey, Write, WriteOutcome, write},
     kube::{KubeAccess, KubeClient},
     model::HookType,
-    watch::adoption::{Written, write},
 };
 use serde_json::json;
 
@@ -50,11 +49,11 @@ async fn what_is_taken_is_so_once_the_apiserver_says_that_it_carries_the_conditi
     let cluster = Cluster::start().await;
     let client = client(&cluster).await;
     has(&cluster, false);
-    assert_eq!(write(&client, &writing(&cluster, true)).await.unwrap(), Written::Done);
+    assert_eq!(write(&client, &writing(&cluster, true)).await.unwrap(), WriteOutcome::Done);
     assert_eq!(conditions(&cluster), 1);
     has(&cluster, false);
     cluster.knows_no_conditions();
-    let Written::Refused(why) = write(&client, &writing(&cluster, true)).await.unwrap() else { panic!() };
+    let WriteOutcome::Refused(why) = write(&client, &writing(&cluster, true)).await.unwrap() else { panic!() };
     assert!(why.contains("AdmissionWebhookMatchConditions"), "{why}");
 }
 
@@ -65,13 +64,13 @@ async fn an_object_that_has_changed_is_not_taken_and_given_back_at_once() {
     has(&cluster, false);
     let late = writing(&cluster, true);
     has(&cluster, false);
-    assert_eq!(write(&client, &late).await.unwrap(), Written::Outdated);
+    assert_eq!(write(&client, &late).await.unwrap(), WriteOutcome::Outdated);
     assert_eq!(conditions(&cluster), 0);
     has(&cluster, true);
     let late = writing(&cluster, false);
     has(&cluster, true);
-    assert_eq!(write(&client, &late).await.unwrap(), Written::Outdated);
+    assert_eq!(write(&client, &late).await.unwrap(), WriteOutcome::Outdated);
     assert_eq!(conditions(&cluster), 0, "nobody might call it until then");
     cluster.has_no(VALIDATING, "c");
-    assert_eq!(write(&client, &late).await.unwrap(), Written::Gone);
+    assert_eq!(write(&client, &late).await.unwrap(), WriteOutcome::Gone);
 }

@@ -24,6 +24,7 @@ async fn opened(path: &Path) -> Source {
         objects: ObjectSelection::default(),
         files: None,
         adopt: None,
+        upkeep: None,
     })
     .open()
     .await

@@ -5,9 +5,8 @@ use std::collections::BTreeSet;
 
 use crate::cluster::{Cluster, Say};
 use gatepost::{
-    adopt::{Receivers, Route},
+    adopt::{ReceiverReader, Receivers, Route},
     kube::{KubeAccess, KubeClient},
-    watch::adoption::Receiving,
 };
 use serde_json::json;
 
@@ -18,7 +17,7 @@ async fn read(cluster: &Cluster, ways: &[Route]) -> Vec<Receivers> {
     let folder = tempfile::tempdir().unwrap();
     let path = cluster.kubeconfig(folder.path(), json!({"token": "t"}), None);
     let client = KubeClient::open(&KubeAccess::Kubeconfig { path: Some(path), context: None }).await.unwrap();
-    Receiving::default().read(&client, ways.iter().cloned().collect::<BTreeSet<_>>()).await
+    ReceiverReader::default().read(&client, ways.iter().cloned().collect::<BTreeSet<_>>()).await
 }
 
 fn service() -> Route {

@@ -10,9 +10,10 @@ use std::{
     time::Duration,
 };
 
+use gatepost_kube_support::LeaseObserver;
 use serde_json::Value;
 
-use crate::{Announcement, Claims, Lease, LeaseObserver, Reason, SeenWebhook, WebhookKey, webhook::short_digest};
+use crate::{Announcement, Claims, Lease, Reason, SeenWebhook, WebhookKey, webhook::short_digest};
 
 /// Time for which a webhook is still called after the last read that found a reason to call it, and after the first read
 /// without the condition. Within this time every apiserver observes that it calls the webhook again.
@@ -100,12 +101,12 @@ impl Follower {
     /// Processes one read that began at `now`, on the replica with this holder identity. The leases were read before the
     /// webhooks.
     pub fn read(&mut self, now: Duration, holder: &str, leases: &[Lease], seen: &[SeenWebhook]) -> CallPlan {
-        self.leases.observe(now, leases);
+        self.leases.observe(now, leases.iter().map(Lease::state));
         let leader = leases.iter().find(|lease| lease.is_leader());
-        let valid = leader.filter(|lease| self.leases.since_renewal(now, lease) < MAX_ANNOUNCEMENT_AGE);
+        let valid = leader.filter(|lease| self.leases.since_renewal(now, &lease.name) < MAX_ANNOUNCEMENT_AGE);
         let announcement = valid.map(Lease::announcement).unwrap_or_default();
         let own = leases.iter().find(|lease| !lease.is_leader() && lease.holder == holder);
-        let lease_is_stale = own.is_none_or(|lease| self.leases.since_renewal(now, lease) >= STALE_LEASE_AGE);
+        let lease_is_stale = own.is_none_or(|lease| self.leases.since_renewal(now, &lease.name) >= STALE_LEASE_AGE);
         let webhooks = self.calls.update(now, seen, &announcement, lease_is_stale);
         let unserved = self.calls.unserved(now).cloned().collect();
         CallPlan { webhooks, epoch: announcement.epoch, unserved, lease_is_stale }

@@ -6,10 +6,11 @@ use std::{
 };
 
 use gatepost_api::HookType;
+use gatepost_kube_support::LeaseObserver;
 
 use crate::{
     Announcement, Claims, Decision, Facts, FightRecord, FinalizerChange, LEADER_LEASE_DURATION, Leader, Lease,
-    LeaseObserver, OwnRegistration, Reason, Receivers, SeenWebhook, WebhookKey, receivers::MissingReceivers,
+    OwnRegistration, Reason, Receivers, SeenWebhook, WebhookKey, receivers::MissingReceivers,
     registrations::Finalizers,
 };
 
@@ -94,14 +95,14 @@ pub struct Write {
 impl Leadership {
     /// Records the leases of a read that began at `now`. Every replica does this, whether it leads or not.
     pub fn observe(&mut self, now: Duration, leases: &[Lease]) {
-        self.leases.observe(now, leases);
+        self.leases.observe(now, leases.iter().map(Lease::state));
     }
 
     /// May the replica with this holder identity lead?
     pub fn may_lead(&self, now: Duration, leader: &Lease, holder: &str) -> bool {
         leader.holder == holder
             || leader.holder.is_empty()
-            || self.leases.since_renewal(now, leader) >= LEADER_LEASE_DURATION
+            || self.leases.since_renewal(now, &leader.name) >= LEADER_LEASE_DURATION
     }
 
     /// Plans one turn.
@@ -115,7 +116,7 @@ impl Leadership {
             self.announced_since = before.ids.iter().map(|id| (id.clone(), before.epoch)).collect();
             self.ousted = lease.filter(|lease| !lease.holder.is_empty()).map(|lease| (lease.holder.clone(), now));
         }
-        let silence = |lease: &Lease| self.leases.since_renewal(now, lease);
+        let silence = |lease: &Lease| self.leases.since_renewal(now, &lease.name);
         let live: Vec<_> =
             leases.iter().filter(|lease| !lease.is_leader() && silence(lease) < REPLICA_TIMEOUT).collect();
         // A leader that has not renewed its lease every second does not publish claims either, until it does.
@@ -190,8 +191,9 @@ impl Leadership {
 
     /// Names of leases whose replicas ended long ago.
     pub fn abandoned<'a>(&self, now: Duration, leases: &'a [Lease]) -> impl Iterator<Item = &'a str> {
-        let long_ago =
-            move |lease: &&Lease| !lease.is_leader() && self.leases.since_renewal(now, lease) >= LEASE_DELETION_AGE;
+        let long_ago = move |lease: &&Lease| {
+            !lease.is_leader() && self.leases.since_renewal(now, &lease.name) >= LEASE_DELETION_AGE
+        };
         leases.iter().filter(long_ago).map(|lease| &*lease.name)
     }
 

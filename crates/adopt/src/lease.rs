@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use gatepost_kube_support::lease_spec;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -115,6 +116,11 @@ impl Lease {
         self.holder.split('/').next().unwrap_or_default()
     }
 
+    /// Name and state of the lease. A change by anyone but the holder, such as a command, does not change the state.
+    pub(crate) fn state(&self) -> (String, String) {
+        (self.name.clone(), format!("{} {}", self.holder, self.renewed))
+    }
+
     /// Announcement in the leader's lease.
     pub fn announcement(&self) -> Announcement {
         self.read(ANNOUNCEMENT_ANNOTATION)
@@ -158,7 +164,7 @@ pub fn replica_lease(holder: &str, renewed: &str, claims: Option<&Claims>) -> Va
     json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {"name": lease_name(holder), "annotations": annotations},
-        "spec": spec(holder, renewed, REPLICA_LEASE_DURATION),
+        "spec": lease_spec(holder, renewed, REPLICA_LEASE_DURATION),
     })
 }
 
@@ -184,56 +190,13 @@ pub fn leader_lease(
     });
     json!({
         "metadata": {"resourceVersion": version, "annotations": annotations},
-        "spec": spec(holder, renewed, LEADER_LEASE_DURATION),
+        "spec": lease_spec(holder, renewed, LEADER_LEASE_DURATION),
     })
-}
-
-fn spec(holder: &str, renewed: &str, duration: Duration) -> Value {
-    json!({"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": duration.as_secs()})
 }
 
 /// Serialization of strings, numbers and sets of them cannot fail.
 pub(crate) fn to_json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
-}
-
-/// Renewals of leases as this replica observes them. Only its own clock counts: the clocks of other machines may be wrong.
-#[derive(Debug, Default)]
-pub struct LeaseObserver(BTreeMap<String, (String, Duration)>);
-
-impl LeaseObserver {
-    /// Records leases that were read at `now`. A change by anyone but the holder, such as a command, does not count as a
-    /// renewal.
-    pub fn observe(&mut self, now: Duration, leases: &[Lease]) {
-        let state = |lease: &Lease| (lease.name.clone(), format!("{} {}", lease.holder, lease.renewed));
-        self.observe_states(now, leases.iter().map(state).collect());
-    }
-
-    /// As [`observe`](Self::observe), of leases given by name and state. A renewal changes the state.
-    pub fn observe_states(&mut self, now: Duration, states: BTreeMap<String, String>) {
-        let known = std::mem::take(&mut self.0);
-        let since = |name: &str, state: &str| known.get(name).filter(|(last, _)| last == state).map_or(now, |it| it.1);
-        let observed = |(name, state): (String, String)| {
-            let since = since(&name, &state);
-            (name, (state, since))
-        };
-        self.0 = states.into_iter().map(observed).collect();
-    }
-
-    /// Time since the lease was first observed in its present state; zero if it was never observed.
-    pub fn since_renewal(&self, now: Duration, lease: &Lease) -> Duration {
-        self.since_change(now, &lease.name)
-    }
-
-    /// As [`since_renewal`](Self::since_renewal), by the lease's name.
-    pub fn since_change(&self, now: Duration, name: &str) -> Duration {
-        self.0.get(name).map_or(Duration::ZERO, |(_, at)| now.saturating_sub(*at))
-    }
-
-    /// Names of the leases observed last.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
-    }
 }
 
 #[cfg(test)]

@@ -14,21 +14,31 @@
 //! ```
 //!
 //! Each replica runs a [`Follower`] on what it reads from the cluster. One replica also runs [`Leadership`], and writes.
+//! Neither knows a clock or a socket. [`Adoption`] is the loop around them; the sidecar gives it what it reads
+//! ([`AdoptionReads`]), what it calls and where it reports ([`Sidecar`]).
 #![forbid(unsafe_code)]
 
+mod adoption;
 mod documents;
 mod fights;
 mod follower;
 mod leader;
 mod leadership;
 mod lease;
+mod metrics;
 mod reason;
 mod receivers;
+mod record;
 mod registrations;
+mod rights;
 mod scope;
+mod settings;
+mod startup;
 mod webhook;
+mod writes;
 
 pub use self::{
+    adoption::{Adoption, AdoptionReads, AdoptionView, Sidecar, WebhookInForce},
     documents::{
         Carrier, FINALIZER, MANAGER, conditions_document, fence_document, finalizer_document, forced_removal,
         give_back_document,
@@ -41,17 +51,22 @@ pub use self::{
     leader::{Decision, Facts, Leader},
     leadership::{Leadership, Plan, Turn, Write},
     lease::{
-        Announcement, Claims, LEADER_LEASE, LEADER_LEASE_DURATION, Lease, LeaseObserver, MAX_FIGHTS, MAX_WEBHOOKS,
+        Announcement, Claims, LEADER_LEASE, LEADER_LEASE_DURATION, Lease, MAX_FIGHTS, MAX_WEBHOOKS,
         REPLICA_LEASE_DURATION, leader_lease, lease_name, replica_lease,
     },
+    metrics::{AdoptionMetrics, Webhooks},
     reason::Reason,
-    receivers::{ApiserverIdentities, Receivers, Route},
+    receivers::{ApiserverIdentities, ReceiverReader, Receivers, Route},
+    record::{EVENTS_PATH, event},
     registrations::{FinalizerChange, OwnRegistration},
     scope::{AdoptionRequests, AdoptionScope, parse_selector},
+    settings::AdoptionSettings,
+    startup::{Startup, names},
     webhook::{
         CONDITION, EXPRESSION, FENCE, GIVEN_BACK, MAX_CONDITIONS, SeenWebhook, WebhookKey, WebhookStanding,
         configuration_path, standings, stripped,
     },
+    writes::{RegistrationUpdate, WriteOutcome, change_finalizer, remove_condition, version_without_conditions, write},
 };
 
 #[cfg(test)]

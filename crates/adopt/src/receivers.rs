@@ -3,12 +3,14 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
+use gatepost_kube_support::{KubeClient, KubeError, LeaseObserver};
 use serde_json::Value;
+use tokio::time::{Instant, timeout};
 
-use crate::{Lease, LeaseObserver};
+use crate::Lease;
 
 /// Time for which an endpoint may lack a lease: a starting Pod has its lease before it is ready, and a terminating one
 /// keeps it until it no longer answers.
@@ -20,6 +22,16 @@ const APISERVER_GRACE_PERIOD: Duration = Duration::from_secs(40);
 const IDENTITY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of Pods that a reason names.
 const MAX_NAMED_PODS: usize = 3;
+
+/// Interval at which the leader reads the receivers.
+const READ_INTERVAL: Duration = Duration::from_secs(3);
+/// Timeout of one read: the leader's lease has to be renewed meanwhile.
+const READ_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time for which a former answer counts while there is no new one.
+const ANSWER_VALIDITY: Duration = Duration::from_secs(30);
+/// Identity leases of apiservers (KEP-1965), on by default from 1.26 on.
+const IDENTITIES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+const APISERVER_SELECTOR: &str = "apiserver.kubernetes.io/identity=kube-apiserver";
 
 /// Route by which an entry of a registration leads to us.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -140,9 +152,126 @@ pub struct ApiserverIdentities(LeaseObserver);
 impl ApiserverIdentities {
     /// Number of apiservers that are alive, given these leases, by name and renewal, read at `now`.
     pub fn alive(&mut self, now: Duration, leases: BTreeMap<String, String>) -> usize {
-        self.0.observe_states(now, leases);
-        self.0.names().filter(|name| self.0.since_change(now, name) < IDENTITY_TIMEOUT).count()
+        self.0.observe(now, leases);
+        self.0.names().filter(|name| self.0.since_renewal(now, name) < IDENTITY_TIMEOUT).count()
     }
+}
+
+/// Reader of the receivers, for the leader.
+#[derive(Debug)]
+pub struct ReceiverReader {
+    identities: ApiserverIdentities,
+    opened: Instant,
+    last: Option<ReceiversRead>,
+    /// Time of the last read that had an answer.
+    answered: Instant,
+}
+
+#[derive(Debug)]
+struct ReceiversRead {
+    at: Instant,
+    routes: BTreeSet<Route>,
+    receivers: Vec<Receivers>,
+}
+
+impl Default for ReceiverReader {
+    fn default() -> Self {
+        let now = Instant::now();
+        Self { identities: ApiserverIdentities::default(), opened: now, last: None, answered: now }
+    }
+}
+
+impl ReceiverReader {
+    /// Receivers by these routes, at most a few seconds old, or older while there is no answer.
+    pub async fn read(&mut self, client: &KubeClient, routes: BTreeSet<Route>) -> Vec<Receivers> {
+        let former = self.last.take().filter(|read| read.routes == routes);
+        let now = Instant::now();
+        let read = match former {
+            Some(read) if now.saturating_duration_since(read.at) < READ_INTERVAL => read,
+            former => {
+                let found = match self.read_now(client, &routes).await {
+                    Ok(found) => {
+                        self.answered = now;
+                        found
+                    }
+                    Err(why) => {
+                        let holds = now.saturating_duration_since(self.answered) < ANSWER_VALIDITY;
+                        let known = former.filter(|_| holds).map(|read| read.receivers);
+                        known.unwrap_or_else(|| vec![Receivers::Unreadable(why)])
+                    }
+                };
+                ReceiversRead { at: now, routes, receivers: found }
+            }
+        };
+        self.last.insert(read).receivers.clone()
+    }
+
+    async fn read_now(&mut self, client: &KubeClient, routes: &BTreeSet<Route>) -> Result<Vec<Receivers>, String> {
+        let reading = async {
+            let mut found = Vec::new();
+            for route in routes {
+                found.extend(self.receivers(client, route).await?);
+            }
+            Ok::<_, KubeError>(found)
+        };
+        match timeout(READ_TIMEOUT, reading).await {
+            Ok(found) => found.map_err(|error| format!("{error}; {}", error.fix())),
+            Err(_) => Err(format!("no answer from {}", client.server())),
+        }
+    }
+
+    async fn receivers(&mut self, client: &KubeClient, route: &Route) -> Result<Option<Receivers>, KubeError> {
+        Ok(match route {
+            Route::OtherUrl => None,
+            Route::Loopback => Some(match client.list_labelled(IDENTITIES, APISERVER_SELECTOR).await {
+                Ok(list) => {
+                    let leases = list.items.iter().filter_map(identity).collect();
+                    Receivers::Apiservers(self.identities.alive(self.opened.elapsed(), leases))
+                }
+                Err(KubeError::Refused { code: 401 | 403, .. }) => Receivers::Unreadable(
+                    "the identity leases of apiservers cannot be read; grant the verb list on leases in the namespace \
+                     kube-system (Role gatepost-adopt)"
+                        .to_owned(),
+                ),
+                Err(error) => return Err(error),
+            }),
+            Route::Service { namespace, name } => {
+                let path = format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices");
+                let selector = format!("kubernetes.io/service-name={name}");
+                let service = format!("{namespace}/{name}");
+                Some(match client.list_labelled(&path, &selector).await {
+                    Ok(list) => Receivers::Endpoints { service, pods: list.items.iter().flat_map(pods).collect() },
+                    Err(KubeError::Refused { code: 401 | 403, .. }) => Receivers::Unreadable(format!(
+                        "the endpoints of the Service {service} cannot be read; grant the verb list on endpointslices \
+                         in the namespace {namespace} (Role gatepost-adopt)"
+                    )),
+                    Err(error) => return Err(error),
+                })
+            }
+        })
+    }
+}
+
+/// Name and renewal of an identity lease; `None` if it has expired.
+fn identity(lease: &Value) -> Option<(String, String)> {
+    let (name, renewed) = (lease["metadata"]["name"].as_str()?, lease["spec"]["renewTime"].as_str()?);
+    let lasts = Duration::from_secs(lease["spec"]["leaseDurationSeconds"].as_u64()?);
+    let age = humantime::parse_rfc3339_weak(renewed).ok().and_then(|at| SystemTime::now().duration_since(at).ok());
+    age.is_none_or(|age| age < lasts).then(|| (name.to_owned(), renewed.to_owned()))
+}
+
+/// Endpoints of a slice that may be called, each with the name of its Pod. A terminating one is called until proxies have
+/// observed its end.
+fn pods(slice: &Value) -> impl Iterator<Item = Option<String>> {
+    let is = |endpoint: &Value, key: &str, unknown: bool| endpoint["conditions"][key].as_bool().unwrap_or(unknown);
+    let called = move |endpoint: &&Value| {
+        is(endpoint, "ready", true) || is(endpoint, "serving", false) && is(endpoint, "terminating", false)
+    };
+    let pod = |endpoint: &Value| {
+        let of = &endpoint["targetRef"];
+        of["name"].as_str().filter(|_| of["kind"] == "Pod").map(str::to_owned)
+    };
+    slice["endpoints"].as_array().into_iter().flatten().filter(called).map(pod)
 }
 
 #[cfg(test)]
@@ -241,5 +370,32 @@ mod tests {
         assert_eq!(alive(30, &[("a", "2"), ("b", "1")]), 1);
         assert_eq!(alive(31, &[("a", "2"), ("b", "2")]), 2, "it is back");
         assert_eq!(alive(32, &[]), 0);
+    }
+
+    #[test]
+    fn ready_and_terminating_endpoints_may_be_called() {
+        let endpoint = |name: &str, ready: Value, serving: Value, terminating: Value| {
+            json!({"addresses": ["10.0.0.1"], "targetRef": {"kind": "Pod", "name": name},
+                "conditions": {"ready": ready, "serving": serving, "terminating": terminating}})
+        };
+        let (yes, no, unknown) = (json!(true), json!(false), Value::Null);
+        let slice = json!({"endpoints": [
+            endpoint("ready", yes.clone(), yes.clone(), no.clone()),
+            endpoint("starts", no.clone(), no.clone(), no.clone()),
+            endpoint("ends", no.clone(), yes.clone(), yes.clone()),
+            endpoint("has-ended", no.clone(), no, yes),
+            endpoint("unsaid", unknown.clone(), unknown.clone(), unknown),
+            {"addresses": ["10.0.0.1"]},
+        ]});
+        let names: Vec<_> = pods(&slice).map(Option::unwrap_or_default).collect();
+        assert_eq!(names, ["ready", "ends", "unsaid", ""]);
+    }
+
+    #[test]
+    fn expired_identity_lease_does_not_count() {
+        let lease = |renewed: &str| json!({"metadata": {"name": "apiserver-a"}, "spec": {"renewTime": renewed, "leaseDurationSeconds": 3600}});
+        assert_eq!(identity(&lease("2001-01-01T00:00:00.000000Z")), None);
+        let later = "9999-01-01T00:00:00.000000Z";
+        assert_eq!(identity(&lease(later)), Some(("apiserver-a".to_owned(), later.to_owned())));
     }
 }

@@ -10,6 +10,7 @@ mod client;
 mod discovery;
 mod error;
 mod follow;
+mod lease;
 mod list;
 mod object;
 pub mod plugin;
@@ -23,6 +24,7 @@ pub use self::{
     discovery::Discoverer,
     error::KubeError,
     follow::{FollowEvent, FollowHandler, FollowTarget, follow},
+    lease::{LeaderElection, LeaseObserver, lease_spec, leases_path, micro_time, patch_lease, release_lease},
     list::{List, ObjectIdentity},
     object::{MANAGED_BY, RawAnswer, created, is_our_own, our_webhooks},
     reloading_client::ReloadingClient,

@@ -178,11 +178,11 @@ pub(crate) fn is_host(host: &str) -> bool {
 pub(crate) type HttpPlace = (Endpoint, String);
 
 /// Reads `https://host[:port][/path]`; in our own form also `http://` to this machine's own addresses,
-/// `http+http_unix:///socket[:/path]`, and a query.
+/// `http+unix:///socket[:/path]`, and a query.
 pub(crate) fn parse_http(url: &str, dialect: Dialect) -> Result<HttpPlace, UrlProblem> {
     let example = match dialect {
         Dialect::Gatepost => {
-            "write https://host:port/path, http://127.0.0.1:port/path or http+http_unix:///socket:/path"
+            "write https://host:port/path, http://127.0.0.1:port/path or http+unix:///socket:/path"
         }
         Dialect::Kubernetes => "write https://host:port/path",
     };
@@ -192,7 +192,7 @@ pub(crate) fn parse_http(url: &str, dialect: Dialect) -> Result<HttpPlace, UrlPr
     match scheme.to_ascii_lowercase().as_str() {
         "https" => http_tcp(rest, dialect, true),
         "http" if dialect == Dialect::Gatepost => http_tcp(rest, dialect, false),
-        "http+http_unix" if dialect == Dialect::Gatepost => http_unix(rest),
+        "http+unix" if dialect == Dialect::Gatepost => http_unix(rest),
         _ => {
             let why = match dialect {
                 Dialect::Gatepost => UNREACHABLE,
@@ -394,8 +394,8 @@ mod tests {
             ("http://127.1.2.3", "http://127.1.2.3:80", "/"),
             ("http://localhost:1/x", "http://localhost:1", "/x"),
             ("http://[::1]:1", "http://[::1]:1", "/"),
-            ("http+http_unix:///run/hook.sock", "http+http_unix:///run/hook.sock", "/"),
-            ("http+http_unix:///run/hook.sock:/a:b", "http+http_unix:///run/hook.sock", "/a:b"),
+            ("http+unix:///run/hook.sock", "http+unix:///run/hook.sock", "/"),
+            ("http+unix:///run/hook.sock:/a:b", "http+unix:///run/hook.sock", "/a:b"),
         ] {
             let (endpoint, written) =
                 parse_http(url, Dialect::Gatepost).unwrap_or_else(|problem| panic!("{url}: {problem}"));
@@ -439,13 +439,13 @@ mod tests {
             ("https://h/a\nb", "control"),
             ("http://example.com", "in the clear"),
             ("http://10.0.0.1:1", "in the clear"),
-            ("http+http_unix://run/x", "absolute"),
+            ("http+unix://run/x", "absolute"),
         ] {
             let problem = parse_http(url, Dialect::Gatepost).expect_err(url);
             assert!(problem.what.contains(reason), "{url}: {problem}");
         }
         for (url, reason) in
-            [("https://h?a=b", "query"), ("http://127.0.0.1", "scheme"), ("http+http_unix:///x", "scheme")]
+            [("https://h?a=b", "query"), ("http://127.0.0.1", "scheme"), ("http+unix:///x", "scheme")]
         {
             let problem = parse_http(url, Dialect::Kubernetes).expect_err(url);
             assert!(problem.what.contains(reason), "{url}: {problem}");
@@ -456,7 +456,7 @@ mod tests {
         #[test]
         fn whatever_is_asked_is_fit_for_the_first_line_of_a_request(rest in "(\\PC|[%/?#:@. \"\n\u{e9}a0]){0,24}") {
             for dialect in [Dialect::Gatepost, Dialect::Kubernetes] {
-                for url in [rest.clone(), format!("https://h{rest}"), format!("http+http_unix:///{rest}")] {
+                for url in [rest.clone(), format!("https://h{rest}"), format!("http+unix:///{rest}")] {
                     let Ok((_, path)) = parse_http(&url, dialect) else { continue };
                     proptest::prop_assert!(path.starts_with('/'), "{url:?}: {path:?}");
                     proptest::prop_assert!(path.bytes().all(|b| b.is_ascii_graphic() && b != b'#'), "{url:?}: {path:?}");

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::{
-    adopt::Reason,
+    adopt::{Reason, Webhooks},
     model::{FailureKind, Operation},
-    telemetry::{DroppedReport, HookOutcome, RejectionCause, UnmetConditions, Webhooks, table},
+    telemetry::{DroppedReport, HookOutcome, RejectionCause, UnmetConditions, table},
 };
 
 fn value(text: &str, sample: &str) -> Option<String> {
@@ -135,8 +135,8 @@ fn every_family_of_the_table_is_exposed_and_no_other() {
     let adoption = metrics.adoption();
     adoption.set(Webhooks { called: 2, uncalled: 1 });
     adoption.set_left(Some([1; Reason::WORDS.len()]));
-    adoption.overlap_lasts(Duration::from_millis(2500));
-    adoption.overlap_lasts(Duration::from_millis(1500));
+    adoption.record_overlap(Duration::from_millis(2500));
+    adoption.record_overlap(Duration::from_millis(1500));
     let text = metrics.render().expect("text");
     assert_eq!(value(&text, "gatepost_webhooks_left{reason=\"no_access_reviews\"}").as_deref(), Some("1.0"));
     assert_eq!(value(&text, "gatepost_adoption_overlap_longest_seconds").as_deref(), Some("2.5"));

@@ -10,8 +10,7 @@ use tokio::time::Instant;
 
 use crate::{
     adopt::REPLICA_LEASE_DURATION,
-    kube::{KubeClient, KubeError},
-    source::kubernetes::adopting::micro_time,
+    kube::{KubeClient, KubeError, micro_time},
 };
 
 /// Name of the lease.

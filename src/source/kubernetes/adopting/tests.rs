@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    adopt::{Announcement, leader_lease},
+    adopt::{AdoptionScope, Announcement, LEADER_LEASE, leader_lease, replica_lease},
     snapshot::Snapshot,
 };
 
@@ -26,9 +26,9 @@ fn registration() -> Value {
     object("gatepost", vec![entry])
 }
 
-fn adopt(wanted: AdoptionScope) -> Adopt {
+fn adopt(scope: AdoptionScope) -> AdoptionSettings {
     let (namespace, replica) = ("gatepost".to_owned(), "r".to_owned());
-    Adopt { wanted, namespace, replica, registration: None, upkeep: None }
+    AdoptionSettings { scope, namespace, replica, registration: None }
 }
 
 fn told(seen: &[SeenWebhook]) -> Vec<String> {
@@ -77,7 +77,7 @@ fn each_webhook_is_judged_by_itself() {
 }
 
 #[test]
-fn a_webhook_that_judges_our_leases_is_left() {
+fn webhook_that_judges_our_leases_is_a_hazard() {
     let on = |selector: &str, policy: &str| {
         let mut guard = webhook("guard.x.y", "");
         guard["rules"][0]["apiGroups"] = json!(["*"]);
@@ -100,17 +100,17 @@ fn a_webhook_that_judges_our_leases_is_left() {
 }
 
 #[test]
-fn only_what_is_called_is_configuration() {
+fn only_called_webhooks_become_documents() {
     let carried = ", \"matchConditions\": [{\"name\": \"gatepost.dev/served\", \"expression\": \"false\"}]";
     let object = object("c", vec![webhook("a.x.y", carried), webhook("b.x.y", "")]);
     let lists = [(Kind::Validating, vec![object, registration()])];
     let adopt = adopt(AdoptionScope::All);
-    let mut adopting = Adopting::default();
-    let (files, view) = adopting.take((Duration::ZERO, &adopt, "r/1"), Vec::new(), &lists).unwrap();
+    let mut adopting = WebhookReader::default();
+    let (files, view) = adopting.read((Duration::ZERO, &adopt, "r/1"), Vec::new(), &lists).unwrap();
     assert_eq!(files.len(), 1);
     let document: Value = serde_json::from_slice(&files[0].bytes).unwrap();
     assert_eq!(document["webhooks"], json!([webhook("a.x.y", "")]), "without the condition");
-    let asked = &view.followed.webhooks[0];
+    let asked = &view.calls.webhooks[0];
     assert_eq!(document["metadata"]["annotations"][ENTRY_STATES], format!("a.x.y={}", asked.state));
     assert_eq!((&*files[0].name, view.seen.len()), ("validatingwebhookconfigurations/c", 2));
 
@@ -122,18 +122,18 @@ fn only_what_is_called_is_configuration() {
     lease["metadata"]["name"] = LEADER_LEASE.into();
     let own = |holder: &str| Lease::of(&replica_lease(holder, "t", None)).unwrap();
     let leases = |holder: &str| vec![Lease::of(&lease).unwrap(), own(holder)];
-    let (files, view) = adopting.take((Duration::from_secs(1), &adopt, "r/1"), leases("r/1"), &lists).unwrap();
+    let (files, view) = adopting.read((Duration::from_secs(1), &adopt, "r/1"), leases("r/1"), &lists).unwrap();
     let document: Value = serde_json::from_slice(&files[0].bytes).unwrap();
-    assert_eq!((document["webhooks"].as_array().unwrap().len(), view.followed.epoch), (2, 1));
+    assert_eq!((document["webhooks"].as_array().unwrap().len(), view.calls.epoch), (2, 1));
     assert_eq!(document["metadata"]["annotations"][CALL_AT_ONCE], "a.x.y");
     // The leader does not wait for a replica without a lease of its own, which therefore waits for no probe.
-    let (files, _) = adopting.take((Duration::from_secs(1), &adopt, "r/1"), leases("r/2"), &lists).unwrap();
+    let (files, _) = adopting.read((Duration::from_secs(1), &adopt, "r/1"), leases("r/2"), &lists).unwrap();
     let document: Value = serde_json::from_slice(&files[0].bytes).unwrap();
     assert_eq!(document["metadata"]["annotations"][CALL_AT_ONCE], "a.x.y b.x.y");
 }
 
 #[test]
-fn what_the_registration_leaves_out_or_opens_stays_with_the_apiserver() {
+fn webhook_not_covered_by_the_registration_is_left() {
     let with = |change: &dyn Fn(&mut Value)| {
         let mut entry = registration();
         change(&mut entry["webhooks"][0]);
@@ -247,10 +247,10 @@ fn our_label_alone_makes_no_registration_of_ours() {
     labelled["metadata"]["labels"] = json!({"app.kubernetes.io/managed-by": "gatepost"});
     let lists = [(Kind::Validating, vec![labelled, registration()])];
     let adopt = adopt(AdoptionScope::All);
-    let mut adopting = Adopting::default();
-    let (files, view) = adopting.take((Duration::ZERO, &adopt, "r/1"), Vec::new(), &lists).unwrap();
+    let mut adopting = WebhookReader::default();
+    let (files, view) = adopting.read((Duration::ZERO, &adopt, "r/1"), Vec::new(), &lists).unwrap();
     assert_eq!(told(&view.seen), ["a.x.y ok"], "and there is one registration");
-    assert_eq!((files.len(), view.registered.len()), (1, 1), "it is called");
+    assert_eq!((files.len(), view.registrations.len()), (1, 1), "it is called");
 }
 
 #[test]
@@ -279,7 +279,7 @@ fn no_mutating_webhook_is_wanted_beside_an_isolated_hook_whatever_is_registered(
         own["clientConfig"]["url"] = format!("https://127.0.0.1:9440{path}").into();
         let others = vec![object("c", vec![webhook("a.x.y", "")]), object("gatepost", vec![own])];
         let lists = [(Kind::Mutating, others), (Kind::Configuration, vec![isolated.clone()])];
-        let seen = Adopting::default().seen(&lists, &adopt(AdoptionScope::All), &AdoptionRequests::default());
+        let seen = WebhookReader::default().seen(&lists, &adopt(AdoptionScope::All), &AdoptionRequests::default());
         told(&seen).remove(0)
     };
     for path in ["/mutate", "/mutate/segment/1/of/1", "/mutate/segment/1/of/2"] {
@@ -293,7 +293,7 @@ fn another_gatepost_s_registration_covers_nothing() {
     other["metadata"]["name"] = "other".into();
     let lists = [(HookType::Validating, vec![object("c", vec![webhook("a.x.y", "")]), registration(), other])];
     let on = |name: Option<&str>| {
-        let adopt = Adopt { registration: name.map(str::to_owned), ..adopt(AdoptionScope::All) };
+        let adopt = AdoptionSettings { registration: name.map(str::to_owned), ..adopt(AdoptionScope::All) };
         told(&judged(&lists, &adopt, &AdoptionRequests::default())).remove(0)
     };
     assert_eq!((on(None), on(Some("gatepost"))), ("a.x.y uncovered".to_owned(), "a.x.y ok".to_owned()));
@@ -301,7 +301,7 @@ fn another_gatepost_s_registration_covers_nothing() {
 }
 
 #[test]
-fn what_asks_the_authorizer_is_known() {
+fn webhook_whose_conditions_ask_the_authorizer_is_marked() {
     let asking = ", \"matchConditions\": [{\"name\": \"c\", \"expression\": \
                   \"authorizer.requestResource.check('update').allowed()\"}]";
     let object = object("c", vec![webhook("a.x.y", asking), webhook("b.x.y", "")]);
@@ -337,7 +337,7 @@ fn mutating_webhooks_before_us_may_hold_back_a_request() {
 }
 
 #[test]
-fn a_registration_is_widened_at_once_and_narrowed_later() {
+fn registration_is_widened_at_once_and_narrowed_later() {
     fn told(snapshot: &Snapshot, item: &Value, _: HookType) -> Result<Vec<Value>, String> {
         let mut entry = item["webhooks"][0].clone();
         entry.as_object_mut().unwrap().remove("matchConditions");
@@ -347,13 +347,13 @@ fn a_registration_is_widened_at_once_and_narrowed_later() {
     }
     let mut secrets = webhook("s.x.y", "");
     secrets["rules"][0]["resources"] = json!(["secrets"]);
-    let adopt = Adopt { upkeep: Some(Upkeep(told)), ..adopt(AdoptionScope::All) };
-    let mut adopting = Adopting::default();
+    let adopt = adopt(AdoptionScope::All);
+    let mut adopting = WebhookReader::default();
     let mut due = |second, others: Vec<Value>, own: Value| {
         let lists = vec![(Kind::Validating, vec![object("c", others), own])];
-        let (files, view) = adopting.take((Duration::from_secs(second), &adopt, "r/1"), Vec::new(), &lists).unwrap();
+        let (files, view) = adopting.read((Duration::from_secs(second), &adopt, "r/1"), Vec::new(), &lists).unwrap();
         let contents = Contents::new(files, Default::default());
-        adopting.due(&adopt, &lists, (&contents, &view)).into_iter().map(|due| due.webhooks).next()
+        adopting.updates((&adopt, told), &lists, (&contents, &view)).into_iter().map(|update| update.webhooks).next()
     };
     let both = || vec![webhook("a.x.y", ""), secrets.clone()];
     let widened = due(0, both(), registration()).expect("secrets are not sent");
@@ -383,7 +383,7 @@ fn a_registration_is_widened_at_once_and_narrowed_later() {
 }
 
 #[test]
-fn what_is_not_sent_any_more_and_a_condition_of_our_name_are_told() {
+fn unsent_webhook_and_foreign_condition_are_reported() {
     let ours = ", \"matchConditions\": [{\"name\": \"gatepost.dev/served\", \"expression\": \"false\"}]";
     let odd = ", \"matchConditions\": [{\"name\": \"gatepost.dev/served\", \"expression\": \"1 == 2\"}]";
     let others = object("c", vec![webhook("good.x.y", ours), webhook("odd.x.y", odd)]);

@@ -1,4 +1,4 @@
-//! Record: one webhook that is taken over or given back, in the log, the audit log, and an Event.
+//! Records of webhooks that are taken over or given back: in the log, in the audit log, and as Events.
 
 use std::{
     collections::BTreeMap,
@@ -6,44 +6,39 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use gatepost_kube_support::KubeClient;
 use serde_json::{Value, json};
 use tokio::{
     sync::mpsc,
     time::{Instant, timeout},
 };
 
-use crate::{
-    adopt::{MAX_WEBHOOKS, Reason, WebhookKey},
-    kube::KubeClient,
-    telemetry::Audit,
-};
+use crate::{MAX_WEBHOOKS, Reason, Sidecar, WebhookKey};
 
-/// Most Events that wait to be written, one after the other in the background: one for every webhook that can be taken
-/// over. Further ones are dropped.
-const EVENTS: usize = MAX_WEBHOOKS;
-/// Timeout of one Event.
-const WITHIN: Duration = Duration::from_secs(5);
-/// Path of Events of objects without a namespace.
+/// Maximum number of Events that wait to be written: one for each webhook that can be taken over. Further ones are dropped.
+const MAX_QUEUED_EVENTS: usize = MAX_WEBHOOKS;
+/// Timeout of writing one Event.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
+/// API path of Events of objects without a namespace.
 pub const EVENTS_PATH: &str = "/api/v1/namespaces/default/events";
-/// A webhook that is given back again within so long, with nothing in between, is no news: somebody else writes our
-/// condition over and over.
-const AGAIN: Duration = Duration::from_secs(60);
+/// A webhook that is given back twice within this time is not recorded again: somebody else keeps writing our condition.
+const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Recorder of webhooks that are taken over or given back.
 #[derive(Debug)]
-pub(super) struct Recorder {
-    audit: Arc<Audit>,
+pub(crate) struct Recorder {
+    sidecar: Arc<dyn Sidecar>,
     replica: String,
     events: mpsc::Sender<(KubeClient, Value)>,
     given_back: BTreeMap<WebhookKey, Instant>,
 }
 
 impl Recorder {
-    pub(super) fn new(audit: Arc<Audit>, replica: String) -> Self {
-        let (events, mut waiting) = mpsc::channel::<(KubeClient, Value)>(EVENTS);
+    pub(crate) fn new(sidecar: Arc<dyn Sidecar>, replica: String) -> Self {
+        let (events, mut queue) = mpsc::channel::<(KubeClient, Value)>(MAX_QUEUED_EVENTS);
         tokio::spawn(async move {
-            while let Some((client, event)) = waiting.recv().await {
-                let error = match timeout(WITHIN, client.create(EVENTS_PATH, &event)).await {
+            while let Some((client, event)) = queue.recv().await {
+                let error = match timeout(EVENT_TIMEOUT, client.create(EVENTS_PATH, &event)).await {
                     Ok(Ok(_)) => continue,
                     Ok(Err(error)) => error.to_string(),
                     Err(_) => format!("no answer from {}", client.server()),
@@ -51,22 +46,19 @@ impl Recorder {
                 tracing::debug!(error, "cannot write an Event of a webhook that was taken over or given back");
             }
         });
-        Self { audit, replica, events, given_back: BTreeMap::new() }
+        Self { sidecar, replica, events, given_back: BTreeMap::new() }
     }
 
-    /// Records that a webhook was taken over or, with a reason, given back; without a client, there is no Event.
-    pub(super) fn record(&mut self, client: Option<&KubeClient>, key: &WebhookKey, reason: Option<&Reason>, uid: &str) {
+    /// Records that a webhook was taken over or, with a reason, given back. Without a client, there is no Event.
+    pub(crate) fn record(&mut self, client: Option<&KubeClient>, key: &WebhookKey, reason: Option<&Reason>, uid: &str) {
         let text = reason.map(ToString::to_string);
         let (webhook, replica) = (key.to_string(), &self.replica);
-        if self.audit.enabled() {
-            let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-            let line = json!({
-                "time_us": u64::try_from(time.as_micros()).unwrap_or(u64::MAX), "webhook": webhook,
-                "adoption": if text.is_none() { "taken" } else { "given_back" }, "reason": text, "replica": replica,
-            });
-            self.audit.push(line.to_string().into_bytes());
-        }
-        self.given_back.retain(|_, at| at.elapsed() < AGAIN);
+        let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        self.sidecar.audit(json!({
+            "time_us": u64::try_from(time.as_micros()).unwrap_or(u64::MAX), "webhook": webhook,
+            "adoption": if text.is_none() { "taken" } else { "given_back" }, "reason": text, "replica": replica,
+        }));
+        self.given_back.retain(|_, at| at.elapsed() < REPEAT_INTERVAL);
         match &text {
             None => {
                 self.given_back.remove(key);
@@ -83,7 +75,7 @@ impl Recorder {
     }
 }
 
-/// An Event of a webhook that was taken over or, with a reason, given back, by that replica or command.
+/// Event of a webhook that was taken over or, with a reason, given back, by that replica or command.
 pub fn event(key: &WebhookKey, reason: Option<&str>, replica: &str, uid: &str) -> Value {
     let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let nanos = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
@@ -105,29 +97,38 @@ pub fn event(key: &WebhookKey, reason: Option<&str>, replica: &str, uid: &str) -
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        io::{self, Write},
-        sync::{Mutex, PoisonError},
-    };
+    use std::sync::{Mutex, PoisonError};
+
+    use gatepost_api::HookType;
 
     use super::*;
-    use crate::model::HookType;
+    use crate::{AdoptionMetrics, WebhookInForce};
 
-    #[derive(Clone, Default)]
-    struct Sink(Arc<Mutex<Vec<u8>>>);
+    /// A sidecar that keeps its audit lines.
+    #[derive(Debug, Default)]
+    struct FakeSidecar {
+        metrics: AdoptionMetrics,
+        lines: Mutex<Vec<Value>>,
+    }
 
-    impl Write for Sink {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
+    impl Sidecar for FakeSidecar {
+        fn webhooks_in_force(&self) -> Vec<WebhookInForce> {
+            Vec::new()
         }
 
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
+        fn limit_read_age(&self, _: Option<Duration>) {}
+
+        fn metrics(&self) -> &AdoptionMetrics {
+            &self.metrics
+        }
+
+        fn audit(&self, line: Value) {
+            self.lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
         }
     }
 
     #[tokio::test]
-    async fn each_of_many_webhooks_has_its_event() {
+    async fn every_taken_webhook_has_its_event() {
         use tokio::{
             io::{AsyncReadExt, AsyncWriteExt},
             net::TcpListener,
@@ -142,9 +143,9 @@ mod tests {
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
             "users": [{"name": "u", "user": {}}]});
         std::fs::write(&path, config.to_string()).unwrap();
-        let access = crate::kube::KubeAccess::Kubeconfig { path: Some(path), context: None };
+        let access = gatepost_kube_support::KubeAccess::Kubeconfig { path: Some(path), context: None };
         let client = KubeClient::open(&access).await.unwrap();
-        let mut recorder = Recorder::new(Arc::new(Audit::to_sink(Sink::default()).unwrap()), "r".to_owned());
+        let mut recorder = Recorder::new(Arc::new(FakeSidecar::default()), "r".to_owned());
         for number in 0..MANY {
             let (configuration, webhook) = ("c".to_owned(), format!("w{number}"));
             recorder.record(
@@ -168,17 +169,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_given_back_has_its_line_in_the_audit_log_without_a_client_too() {
-        let sink = Sink::default();
-        let audit = Arc::new(Audit::to_sink(sink.clone()).unwrap());
-        let mut recorder = Recorder::new(Arc::clone(&audit), "r".to_owned());
+    async fn webhook_given_back_without_a_client_has_its_audit_line() {
+        let sidecar = Arc::new(FakeSidecar::default());
+        let mut recorder = Recorder::new(Arc::clone(&sidecar) as Arc<dyn Sidecar>, "r".to_owned());
         let (configuration, webhook) = ("c".to_owned(), "w".to_owned());
         let key = WebhookKey { hook_type: HookType::Validating, configuration, webhook };
         recorder.record(None, &key, Some(&Reason::TooMany), "u");
         recorder.record(None, &key, None, "u");
-        audit.close();
-        let text = String::from_utf8(sink.0.lock().unwrap().clone()).unwrap();
-        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let lines = sidecar.lines.lock().unwrap().clone();
         let told = |line: &Value| ["adoption", "webhook", "replica"].map(|key| line[key].as_str().unwrap().to_owned());
         assert_eq!(told(&lines[0]), ["given_back", "validating/c/w", "r"]);
         assert_eq!(

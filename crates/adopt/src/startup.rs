@@ -1,51 +1,43 @@
-//! Giving back: our condition taken off webhooks, whoever put it there; and a replica that starts and does so first.
+//! Start of a replica: it accepts no review while an apiserver relies on it for webhooks that it cannot call.
 
 use std::{collections::BTreeMap, time::Duration};
 
+use gatepost_kube_support::{KubeClient, KubeError};
 use tokio::time::timeout;
 
-use crate::{
-    adopt::{CallPlan, MANAGER, UnservedWebhook, WebhookKey, forced_removal, give_back_document},
-    kube::{KubeClient, KubeError},
-};
+use crate::{CallPlan, MANAGER, UnservedWebhook, WebhookKey, give_back_document, remove_condition};
 
-/// Longest time for which a replica that starts gives back what it cannot call, before it serves.
-const WITHIN: Duration = Duration::from_secs(10);
-/// Refusals in a row after which a webhook is not waited for any longer: the next try would be refused, too. (An object that
-/// has changed in between may cause one of them.)
-const REFUSALS: u32 = 2;
-/// Webhooks that an error names.
-const NAMED: usize = 3;
+/// Maximum time for which a starting replica gives webhooks back before it serves.
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(10);
+/// Refusals in a row after which a webhook is no longer waited for. One may be due to a change of the object in between.
+const MAX_REFUSALS: u32 = 2;
+/// Maximum number of webhooks that an error names.
+const MAX_NAMED_WEBHOOKS: usize = 3;
 
-/// A replica that starts: it accepts no review while an apiserver counts on it for what it cannot call.
+/// State of a replica that starts.
 #[derive(Debug, Default)]
-pub(in crate::source::kubernetes) struct Starting {
-    /// Time at which the first read began.
+pub struct Startup {
+    /// Start of the first read.
     first: Option<Duration>,
-    /// True once it serves.
-    over: bool,
-    /// Refusals in a row by the apiserver to give one back.
-    refused: BTreeMap<WebhookKey, u32>,
+    serves: bool,
+    /// Refusals in a row by the apiserver to give a webhook back.
+    refusals: BTreeMap<WebhookKey, u32>,
 }
 
-impl Starting {
-    /// Webhooks to wait for before anything is served, after a read that began at `now`: those to be given back, and those of
-    /// which an apiserver has not heard yet. Where there are none, it may serve.
-    pub(in crate::source::kubernetes) fn waits_for(
-        &mut self,
-        now: Duration,
-        followed: &CallPlan,
-    ) -> Vec<UnservedWebhook> {
+impl Startup {
+    /// Webhooks to wait for before anything is served, after a read that began at `now`: those to give back, and those for
+    /// which an apiserver has not observed that yet. If there are none, the replica may serve.
+    pub fn waits_for(&mut self, now: Duration, calls: &CallPlan) -> Vec<UnservedWebhook> {
         let first = *self.first.get_or_insert(now);
-        let mut waits = followed.unserved.clone();
-        waits.retain(|it| !it.carries || self.refused.get(&it.key).is_none_or(|times| *times < REFUSALS));
-        self.over |= waits.is_empty() || now.saturating_sub(first) >= WITHIN;
-        if self.over { Vec::new() } else { waits }
+        let mut waits = calls.unserved.clone();
+        waits.retain(|it| !it.carries || self.refusals.get(&it.key).is_none_or(|times| *times < MAX_REFUSALS));
+        self.serves |= waits.is_empty() || now.saturating_sub(first) >= STARTUP_TIMEOUT;
+        if self.serves { Vec::new() } else { waits }
     }
 
-    /// Gives back what carries the condition, as far as that goes within so long, and returns what was; another read will find
-    /// what is left. Anybody may: removing the condition has the apiserver call the webhook again, whoever leads.
-    pub(in crate::source::kubernetes) async fn give_back(
+    /// Gives back the webhooks that carry the condition and returns those for which that succeeded within the time. The
+    /// next read finds the others. Any replica may do this: without the condition, the apiserver calls the webhook.
+    pub async fn give_back(
         &mut self,
         client: &KubeClient,
         webhooks: &[UnservedWebhook],
@@ -65,7 +57,6 @@ impl Starting {
                 }
             }
         };
-        // A webhook that was not given back in time is given back after the next read.
         let _ = timeout(within, giving_back).await;
         done
     }
@@ -73,14 +64,14 @@ impl Starting {
     fn record(&mut self, webhook: &WebhookKey, error: &KubeError) {
         match error {
             KubeError::Unwritten { code: 400 | 403 | 422, .. } | KubeError::Refused { code: 403, .. } => {
-                *self.refused.entry(webhook.clone()).or_default() += 1;
+                *self.refusals.entry(webhook.clone()).or_default() += 1;
             }
-            _ => drop(self.refused.remove(webhook)),
+            _ => drop(self.refusals.remove(webhook)),
         }
     }
 }
 
-/// Gives one back, and leaves a mark for the replica that writes. False where it does not carry the condition any more.
+/// Gives one webhook back, with an annotation for the leader. Returns false if it no longer carries the condition.
 async fn give_back(client: &KubeClient, unserved: &UnservedWebhook) -> Result<bool, KubeError> {
     let path = unserved.key.path();
     let object = match client.get(&path).await {
@@ -90,29 +81,17 @@ async fn give_back(client: &KubeClient, unserved: &UnservedWebhook) -> Result<bo
     let Some((document, by_others)) = give_back_document(&object, unserved) else { return Ok(false) };
     match client.apply_conditions(MANAGER, &path, &document).await {
         Ok(_) if !by_others => return Ok(true),
-        // By force, also where the rest of the document is rejected.
+        // Remove it by force, also if the rest of the document is rejected.
         Ok(_) | Err(KubeError::Unwritten { code: 400 | 403 | 422, .. }) => {}
         Err(error) => return Err(error),
     }
-    remove(client, &path, &[&unserved.key.webhook]).await.map(|()| true)
+    remove_condition(client, &path, &[&unserved.key.webhook]).await.map(|()| true)
 }
 
-/// Takes our condition off these webhooks, whoever put it there.
-///
-/// # Errors
-/// [`KubeError`] of the read or the write.
-pub async fn remove(client: &KubeClient, path: &str, webhooks: &[&str]) -> Result<(), KubeError> {
-    let object = client.get(path).await?;
-    match forced_removal(&object, webhooks) {
-        Some(patch) => client.patch(&format!("{path}?timeout=2s"), "application/json-patch+json", &patch).await,
-        None => Ok(()),
-    }
-}
-
-/// Names of these, for people.
-pub(in crate::source::kubernetes) fn names(webhooks: &[UnservedWebhook]) -> String {
-    let names: Vec<_> = webhooks.iter().take(NAMED).map(|it| it.key.to_string()).collect();
-    match webhooks.len().saturating_sub(NAMED) {
+/// Names of these webhooks, for people.
+pub fn names(webhooks: &[UnservedWebhook]) -> String {
+    let names: Vec<_> = webhooks.iter().take(MAX_NAMED_WEBHOOKS).map(|it| it.key.to_string()).collect();
+    match webhooks.len().saturating_sub(MAX_NAMED_WEBHOOKS) {
         0 => names.join(", "),
         more => format!("{} and {more} more", names.join(", ")),
     }
@@ -121,7 +100,9 @@ pub(in crate::source::kubernetes) fn names(webhooks: &[UnservedWebhook]) -> Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{adopt::Reason, model::HookType};
+    use gatepost_api::HookType;
+
+    use crate::Reason;
 
     fn unserved(name: &str, carries: bool) -> UnservedWebhook {
         let (configuration, webhook) = ("c".to_owned(), name.to_owned());
@@ -139,14 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_serves_once_every_apiserver_calls_what_it_cannot_or_after_a_while() {
+    fn starting_replica_serves_once_unserved_webhooks_are_given_back_or_after_the_timeout() {
         let at = Duration::from_secs;
-        let mut starting = Starting::default();
+        let mut starting = Startup::default();
         assert_eq!(starting.waits_for(at(1), &followed(vec![unserved("w", true)])).len(), 1);
         assert_eq!(starting.waits_for(at(2), &followed(vec![unserved("w", false)])).len(), 1, "not heard of yet");
         assert_eq!(starting.waits_for(at(3), &followed(Vec::new())), []);
         assert_eq!(starting.waits_for(at(4), &followed(vec![unserved("w", true)])), [], "it serves");
-        let mut starting = Starting::default();
+        let mut starting = Startup::default();
         let mut waits = |second| !starting.waits_for(at(second), &followed(vec![unserved("w", true)])).is_empty();
         assert_eq!((waits(1), waits(10), waits(11)), (true, true, false));
         let all = ["a", "b", "c", "d"].map(|name| unserved(name, true));
@@ -154,9 +135,9 @@ mod tests {
     }
 
     #[test]
-    fn what_the_apiserver_refuses_to_give_back_is_not_waited_for() {
+    fn starting_replica_does_not_wait_for_webhooks_that_cannot_be_given_back() {
         let at = Duration::from_secs;
-        let mut starting = Starting::default();
+        let mut starting = Startup::default();
         let left = |carries| followed(vec![unserved("a", true), unserved("b", carries)]);
         let key = unserved("a", true).key;
         assert_eq!(starting.waits_for(at(1), &left(true)).len(), 2);

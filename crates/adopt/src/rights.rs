@@ -1,45 +1,44 @@
-//! Rights: permission to call the authorizer for conditions of webhooks, and the identity of its cluster.
+//! The cluster whose authorizer match conditions ask: its identity, and whether Gatepost may ask it.
 
 use std::time::Duration;
 
+use gatepost_kube_support::{KubeAccess, KubeError, ReloadingClient};
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
-use crate::kube::{KubeAccess, KubeClient, KubeError, ReloadingClient};
-
 /// Time for which an answer is cached.
-const HOLDS: Duration = Duration::from_secs(15);
-/// Timeout of one answer: the leader's lease has to be renewed meanwhile.
-const WITHIN: Duration = Duration::from_secs(1);
+const CACHE_DURATION: Duration = Duration::from_secs(15);
+/// Timeout of one request: the leader's lease has to be renewed meanwhile.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 const SELF_REVIEW: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-/// The object whose uid stands for a cluster, as `source::kubernetes` reads it.
+/// Object whose uid identifies a cluster, as for the source.
 const CLUSTER: &str = "/api/v1/namespaces/kube-system?resourceVersion=0";
 
-/// The cluster whose authorizer is asked, and what we may do there.
+/// The authorizer's cluster.
 #[derive(Debug)]
-pub(super) struct Rights {
+pub(crate) struct Authorizer {
     connection: ReloadingClient,
-    /// Cached answer and its time: access reviews may be made, or the reason why not.
-    reviews: Option<(Instant, Result<(), String>)>,
-    /// Its uid.
+    /// Cached answer and its time: access reviews may be created, or the reason why not.
+    may_review: Option<(Instant, Result<(), String>)>,
+    /// uid of the cluster.
     cluster: Option<String>,
 }
 
-impl Rights {
+impl Authorizer {
     /// Connects to nothing yet.
     ///
     /// # Errors
     /// Address or credentials that cannot be read.
-    pub(super) async fn new(access: KubeAccess) -> Result<Self, KubeError> {
-        Ok(Self { connection: ReloadingClient::new(access).await?, reviews: None, cluster: None })
+    pub(crate) async fn new(access: KubeAccess) -> Result<Self, KubeError> {
+        Ok(Self { connection: ReloadingClient::new(access).await?, may_review: None, cluster: None })
     }
 
-    /// Reason why no access reviews can be made; asked again every [`HOLDS`]. Where that fails, the former answer
+    /// Reason why no access reviews can be created, asked again every [`CACHE_DURATION`]. If that fails, the former answer
     /// stays.
-    pub(super) async fn no_reviews(&mut self) -> Option<String> {
-        if self.reviews.as_ref().is_none_or(|(at, _)| at.elapsed() >= HOLDS) {
-            let before = self.reviews.take().map(|(_, known)| known);
-            let answer = match timeout(WITHIN, self.ask()).await {
+    pub(crate) async fn no_reviews(&mut self) -> Option<String> {
+        if self.may_review.as_ref().is_none_or(|(at, _)| at.elapsed() >= CACHE_DURATION) {
+            let before = self.may_review.take().map(|(_, known)| known);
+            let answer = match timeout(REQUEST_TIMEOUT, self.review()).await {
                 Ok(Ok(answer)) => Ok(verdict(&answer)),
                 Ok(Err(error)) => {
                     self.connection.failed(&error);
@@ -51,30 +50,26 @@ impl Rights {
                 (Ok(known), _) | (Err(_), Some(known)) => known,
                 (Err(why), None) => return Some(why),
             };
-            self.reviews = Some((Instant::now(), known));
+            self.may_review = Some((Instant::now(), known));
         }
-        self.reviews.as_ref().and_then(|(_, known)| known.clone().err())
+        self.may_review.as_ref().and_then(|(_, known)| known.clone().err())
     }
 
-    /// Uid of the authorizer's cluster where it differs from this one; `None` also where it cannot be read.
-    pub(super) async fn other_cluster(&mut self, uid: &str) -> Option<&str> {
+    /// uid of the authorizer's cluster if it differs from this one; `None` also if it cannot be read.
+    pub(crate) async fn other_cluster(&mut self, uid: &str) -> Option<&str> {
         if self.cluster.is_none() {
-            let asking = async {
-                let client = self.connection.client().await?;
-                client.get(CLUSTER).await
-            };
-            let object = timeout(WITHIN, asking).await.ok().and_then(Result::ok)?;
+            let reading = async { self.connection.client().await?.get(CLUSTER).await };
+            let object = timeout(REQUEST_TIMEOUT, reading).await.ok().and_then(Result::ok)?;
             self.cluster = object.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned);
         }
         self.cluster.as_deref().filter(|other| *other != uid)
     }
 
-    async fn ask(&mut self) -> Result<Value, KubeError> {
+    async fn review(&mut self) -> Result<Value, KubeError> {
         let attributes = json!({"group": "authorization.k8s.io", "resource": "subjectaccessreviews", "verb": "create"});
         let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": attributes}});
-        let client: KubeClient = self.connection.client().await?;
-        client.create(SELF_REVIEW, &review).await
+        self.connection.client().await?.create(SELF_REVIEW, &review).await
     }
 }
 
@@ -90,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_yes_is_one() {
+    fn access_reviews_are_possible_only_if_allowed() {
         assert_eq!(verdict(&json!({"status": {"allowed": true}})), Ok(()));
         for answer in [json!({"status": {"allowed": false}}), json!({"status": {}}), json!({})] {
             assert!(verdict(&answer).is_err());

@@ -1,0 +1,592 @@
+//! The loop that takes webhooks of others over, one turn after each read of the source.
+//!
+//! Every replica publishes in a lease of its own which webhooks it calls. The replica that holds the leader's lease writes
+//! the announcement there, and then the conditions. It begins these writes only within a few seconds after a renewal of
+//! that lease: by the time that another replica may hold it, none of our writes is in flight.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+    time::Duration,
+};
+
+use gatepost_base::clock::{Moment, slept};
+use gatepost_kube_support::{
+    KubeAccess, KubeClient, KubeError, ReloadingClient, micro_time, patch_lease, release_lease,
+};
+use serde_json::Value;
+use tokio::{
+    sync::{mpsc, watch},
+    time::{Instant, sleep, timeout},
+};
+
+use crate::{
+    AdoptionMetrics, AdoptionSettings, CallPlan, Cause, Claims, Decision, LEADER_LEASE_DURATION, Leadership, Lease,
+    MAX_READ_AGE_WITH_STALE_LEASE, OwnRegistration, Plan, Reason, ReceiverReader, RegistrationUpdate, SeenWebhook,
+    Turn, UnservedWebhook, WebhookKey, Webhooks, Write, WriteOutcome, change_finalizer, leader_lease, record::Recorder,
+    rights::Authorizer, version_without_conditions, write, writes::update_registration,
+};
+
+/// Delay between a read and the claims that follow from it: the configuration is put in force meanwhile.
+const SETTLING_DELAY: Duration = Duration::from_millis(100);
+const TURN_TIMEOUT: Duration = Duration::from_secs(10);
+/// Interval at which this replica's lease is renewed.
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(5);
+/// Time after a renewal of the leader's lease within which writes of objects begin: half of the lease's duration.
+const WRITE_START_LIMIT: Duration = Duration::from_secs(3);
+/// Time after a renewal within which they end, answered or not, so that the lease is renewed again in time.
+const WRITE_END_LIMIT: Duration = Duration::from_secs(4);
+const _: () = assert!(2 * WRITE_START_LIMIT.as_secs() <= LEADER_LEASE_DURATION.as_secs());
+const _: () = assert!(WRITE_END_LIMIT.as_secs() + 2 <= LEADER_LEASE_DURATION.as_secs());
+/// Interval at which the apiserver's version is read.
+const VERSION_INTERVAL: Duration = Duration::from_secs(600);
+/// Maximum number of leases of dead replicas that are deleted in one turn.
+const MAX_LEASE_DELETIONS: usize = 5;
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time for a change by the owner to be in force, and for a probe of the endpoint that it names.
+const CHANGE_GRACE_PERIOD: Duration = Duration::from_secs(2);
+/// Time for our registration to cover a taken webhook again before the webhook is given back.
+const COVERAGE_GRACE_PERIOD: Duration = Duration::from_secs(3);
+
+/// The sidecar that runs adoption: which webhooks it calls, and where it reports.
+pub trait Sidecar: fmt::Debug + Send + Sync {
+    /// Webhooks of others that are called now.
+    fn webhooks_in_force(&self) -> Vec<WebhookInForce>;
+
+    /// Sets the age from which the last read of the configuration is stale; `None` means the usual age, which must be at
+    /// least [`MAX_READ_GAP`](crate::MAX_READ_GAP).
+    fn limit_read_age(&self, age: Option<Duration>);
+
+    /// Metrics of adoption.
+    fn metrics(&self) -> &AdoptionMetrics;
+
+    /// Writes a line of the audit log.
+    fn audit(&self, line: Value);
+}
+
+/// A webhook of others that is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebhookInForce {
+    /// [Id](WebhookKey::id) of its name.
+    pub id: String,
+    /// Digest of the entry that is in force, if known.
+    pub state: Option<String>,
+    /// It still calls a former endpoint because the one that its entry names has not passed a probe.
+    pub is_moving: bool,
+}
+
+/// Input of the loop: settings, and what the source reads.
+#[derive(Debug)]
+pub struct AdoptionReads {
+    /// Webhooks to take over, and the namespace of the leases.
+    pub settings: AdoptionSettings,
+    /// Address of the apiserver, and credentials.
+    pub access: KubeAccess,
+    /// Holder identity of this replica's leases.
+    pub holder: String,
+    /// Time at which the source was opened; times of views count from it.
+    pub opened: Moment,
+    /// Result of each read.
+    pub views: watch::Receiver<Arc<AdoptionView>>,
+    /// Webhooks that this replica gave back before it served, to be recorded.
+    pub given_back: mpsc::Receiver<UnservedWebhook>,
+}
+
+/// Result of one read.
+#[derive(Debug, Default)]
+pub struct AdoptionView {
+    /// Start of the read, as time since the source was opened.
+    pub now: Duration,
+    /// The leases.
+    pub leases: Vec<Lease>,
+    /// The webhooks of others.
+    pub seen: Vec<SeenWebhook>,
+    /// Webhooks that this replica calls, and the announcement that it follows.
+    pub calls: CallPlan,
+    /// The registrations that lead to us.
+    pub registrations: Vec<OwnRegistration>,
+    /// Registrations to update.
+    pub updates: Vec<RegistrationUpdate>,
+    /// uid of the cluster.
+    pub cluster: String,
+}
+
+/// The loop that takes webhooks of others over.
+#[derive(Debug)]
+pub struct Adoption {
+    reads: AdoptionReads,
+    connection: ReloadingClient,
+    sidecar: Arc<dyn Sidecar>,
+    recorder: Recorder,
+    authorizer: Authorizer,
+    receivers: ReceiverReader,
+    leadership: Leadership,
+    /// Claims that were published last, and when.
+    published: Option<(Claims, Instant)>,
+    /// Time at which the apiserver's version was read, and the version if it has no match conditions.
+    version: Option<(Instant, Option<String>)>,
+    /// Last reason of each webhook that is left to the apiserver, as each is logged once.
+    logged_reasons: BTreeMap<WebhookKey, &'static str>,
+    /// Error of the last turn, as it was logged.
+    logged_failure: Option<String>,
+    /// Time of the last read.
+    last_read: Option<Instant>,
+    /// Webhooks that the apiserver and this replica may both call.
+    overlapping: Since,
+    /// Webhooks that are called, but not as their newest state says.
+    displaced: Since,
+    /// Taken webhooks that our registration does not cover.
+    uncovered: Since,
+    leads: bool,
+    /// Our lease was deleted because the credentials name two clusters.
+    withdrawn: bool,
+}
+
+/// Error of a turn.
+#[derive(Debug)]
+enum TurnError {
+    Kube(KubeError),
+    OtherCluster {
+        ours: String,
+        other: String,
+    },
+    /// A write of an object got no answer.
+    Unanswered {
+        server: String,
+    },
+}
+
+impl From<KubeError> for TurnError {
+    fn from(error: KubeError) -> Self {
+        Self::Kube(error)
+    }
+}
+
+impl fmt::Display for TurnError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kube(error) => write!(f, "{error}; {}", error.fix()),
+            Self::Unanswered { server } => write!(f, "no answer from {server}"),
+            Self::OtherCluster { ours, other } => write!(
+                f,
+                "--kubeconfig names the cluster {ours}, and --namespaces-from the cluster {other}; name that of the \
+                 apiserver that calls this replica in both"
+            ),
+        }
+    }
+}
+
+/// Time from which each webhook has been in a state without a break, by its id.
+#[derive(Debug, Default)]
+struct Since(BTreeMap<String, Instant>);
+
+impl Since {
+    /// Records the webhooks that are in the state at `now`.
+    fn update(&mut self, ids: &BTreeSet<String>, now: Instant) {
+        self.0.retain(|id, _| ids.contains(id));
+        for id in ids {
+            self.0.entry(id.clone()).or_insert(now);
+        }
+    }
+
+    /// Webhooks that have been in the state for less than this time.
+    fn shorter_than(&self, time: Duration, now: Instant) -> impl Iterator<Item = &String> {
+        self.0.iter().filter(move |(_, since)| now.saturating_duration_since(**since) < time).map(|(id, _)| id)
+    }
+}
+
+/// Ids of the webhooks in force.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct InForce {
+    called: BTreeSet<String>,
+    /// Those called at the endpoint of their newest state, and by that state. Other replicas must not rely on the others:
+    /// a moving webhook calls the server that its owner has left, and a held-back one decides by a former state.
+    in_place: BTreeSet<String>,
+}
+
+impl InForce {
+    fn of(webhooks: Vec<WebhookInForce>, plan: &CallPlan) -> Self {
+        let current = plan.webhooks.iter().filter(|webhook| !webhook.former);
+        let newest: BTreeMap<_, _> = current.map(|webhook| (&*webhook.id, &*webhook.state)).collect();
+        let mut found = Self::default();
+        for WebhookInForce { id, state, is_moving } in webhooks {
+            if !is_moving && state.is_some() && newest.get(&*id).copied() == state.as_deref() {
+                found.in_place.insert(id.clone());
+            }
+            found.called.insert(id);
+        }
+        found
+    }
+
+    /// Webhooks that other replicas may rely on: those in place, and those that were a moment ago. Otherwise an owner who
+    /// changes a webhook every other second would keep it from being taken.
+    fn reliable(self, displaced: &mut Since, now: Instant) -> BTreeSet<String> {
+        displaced.update(&self.called.difference(&self.in_place).cloned().collect(), now);
+        self.in_place.into_iter().chain(displaced.shorter_than(CHANGE_GRACE_PERIOD, now).cloned()).collect()
+    }
+}
+
+impl Adoption {
+    /// Connects to nothing yet. `authorizer` is the cluster whose authorizer match conditions ask.
+    ///
+    /// # Errors
+    /// Address or credentials that cannot be read.
+    pub async fn new(
+        reads: AdoptionReads,
+        authorizer: KubeAccess,
+        sidecar: Arc<dyn Sidecar>,
+    ) -> Result<Self, KubeError> {
+        Ok(Self {
+            connection: ReloadingClient::new(reads.access.clone()).await?,
+            recorder: Recorder::new(Arc::clone(&sidecar), reads.settings.replica.clone()),
+            authorizer: Authorizer::new(authorizer).await?,
+            receivers: ReceiverReader::default(),
+            reads,
+            sidecar,
+            leadership: Leadership::default(),
+            published: None,
+            version: None,
+            logged_reasons: BTreeMap::new(),
+            logged_failure: None,
+            last_read: None,
+            overlapping: Since::default(),
+            displaced: Since::default(),
+            uncovered: Since::default(),
+            leads: false,
+            withdrawn: false,
+        })
+    }
+
+    /// Runs a turn after each read, until dropped.
+    pub async fn run(&mut self) {
+        loop {
+            let changed = tokio::select! {
+                Some(given_back) = self.reads.given_back.recv() => {
+                    self.record_given_back(&given_back).await;
+                    continue;
+                }
+                changed = self.reads.views.changed() => changed,
+            };
+            if changed.is_err() {
+                break;
+            }
+            let view = Arc::clone(&self.reads.views.borrow_and_update());
+            sleep(SETTLING_DELAY).await;
+            let failure = match timeout(TURN_TIMEOUT, self.turn(&view)).await {
+                Ok(Ok(())) => None,
+                Ok(Err(error)) => {
+                    if let TurnError::Kube(error) = &error {
+                        self.connection.failed(error);
+                    }
+                    Some(error.to_string())
+                }
+                Err(_) => Some(format!("no answer from {}", self.connection.server())),
+            };
+            if failure != self.logged_failure {
+                match &failure {
+                    Some(why) => tracing::warn!(why, "cannot take webhooks over; those that were taken stay so"),
+                    None => tracing::info!("webhooks can be taken over again"),
+                }
+                self.logged_failure = failure;
+            }
+        }
+        std::future::pending().await
+    }
+
+    async fn turn(&mut self, view: &AdoptionView) -> Result<(), TurnError> {
+        self.sidecar.limit_read_age(view.calls.lease_is_stale.then_some(MAX_READ_AGE_WITH_STALE_LEASE));
+        let client = self.connection.client().await?;
+        let in_force = InForce::of(self.sidecar.webhooks_in_force(), &view.calls);
+        self.count(view, &in_force.called);
+        let reliable = in_force.reliable(&mut self.displaced, Instant::now());
+        if let Some(other) = self.authorizer.other_cluster(&view.cluster).await.map(str::to_owned) {
+            // A replica that serves another cluster has no say in this one.
+            if !std::mem::replace(&mut self.withdrawn, true) {
+                self.delete_lease(&client).await?;
+            }
+            return Err(TurnError::OtherCluster { ours: view.cluster.clone(), other });
+        }
+        let (seen, denied) = self.with_objections(view).await;
+        let claims = view.calls.claims(&reliable.difference(&denied).cloned().collect());
+        let due = self.published.as_ref().is_none_or(|(last, at)| *last != claims || at.elapsed() >= RENEWAL_INTERVAL);
+        if due {
+            self.reads.settings.write_lease(&client, &self.reads.holder, Some(&claims)).await?;
+            self.published = Some((claims, Instant::now()));
+        }
+        self.leadership.observe(view.now, &view.leases);
+        let Some(leader) = view.leases.iter().find(|lease| lease.is_leader()) else {
+            return Ok(self.reads.settings.create_leader_lease(&client).await?);
+        };
+        if !self.leadership.may_lead(view.now, leader, &self.reads.holder) {
+            self.leads = false;
+            self.sidecar.metrics().set_left(None);
+            return Ok(());
+        }
+        self.lead(&client, (view, &seen), leader).await
+    }
+
+    /// The webhooks with this replica's objections, and the ids of those whose conditions need an authorizer that it cannot
+    /// ask.
+    async fn with_objections<'a>(&mut self, view: &'a AdoptionView) -> (Cow<'a, [SeenWebhook]>, BTreeSet<String>) {
+        let (mut seen, mut denied) = (Cow::Borrowed(&*view.seen), BTreeSet::new());
+        self.tolerate_uncovered(view, &mut seen);
+        let asks = |seen: &SeenWebhook| seen.asks_authorizer && (seen.wanted.is_ok() || seen.standing.carries);
+        if !seen.iter().any(asks) {
+            return (seen, denied);
+        }
+        let Some(why) = self.authorizer.no_reviews().await else { return (seen, denied) };
+        for seen in seen.to_mut().iter_mut().filter(|seen| seen.asks_authorizer) {
+            seen.objection.get_or_insert_with(|| Reason::NoAccessReviews(why.clone()));
+            denied.insert(seen.standing.id.clone());
+        }
+        (seen, denied)
+    }
+
+    /// Drops the objection that our registration does not cover a taken webhook, for [`COVERAGE_GRACE_PERIOD`], if the
+    /// registration is being updated. An entry with a match condition of others is not tolerated: the condition may come
+    /// back each time.
+    fn tolerate_uncovered(&mut self, view: &AdoptionView, seen: &mut Cow<'_, [SeenWebhook]>) {
+        let is_updated = !view.updates.is_empty() && view.updates.iter().all(|update| !update.conditional);
+        let is_uncovered = |seen: &SeenWebhook| {
+            is_updated && seen.standing.carries && matches!(seen.objection, Some(Reason::Uncovered(_)))
+        };
+        let ids = seen.iter().filter(|seen| is_uncovered(seen)).map(|seen| seen.standing.id.clone()).collect();
+        let now = Instant::now();
+        self.uncovered.update(&ids, now);
+        let tolerated: BTreeSet<_> = self.uncovered.shorter_than(COVERAGE_GRACE_PERIOD, now).collect();
+        if !tolerated.is_empty() {
+            let tolerated = seen.to_mut().iter_mut().filter(|seen| tolerated.contains(&seen.standing.id));
+            tolerated.for_each(|seen| seen.objection = None);
+        }
+    }
+
+    /// Renews the leader's lease, or takes it, and writes what is due.
+    async fn lead(
+        &mut self,
+        client: &KubeClient,
+        (view, seen): (&AdoptionView, &[SeenWebhook]),
+        leader: &Lease,
+    ) -> Result<(), TurnError> {
+        let unsupported = self.unsupported(client).await?;
+        let held = leader.holder == self.reads.holder;
+        let AdoptionView { now, leases, registrations, .. } = view;
+        let routes = registrations.iter().flat_map(|one| one.routes.iter().cloned()).collect();
+        let receivers = &*self.receivers.read(client, routes).await;
+        let unsupported = unsupported.as_deref();
+        let plan = self.leadership.plan(Turn { now: *now, leases, seen, registrations, receivers, unsupported, held });
+        let renewed = Moment::now(slept);
+        let (version, holder, status) = (&leader.version, &self.reads.holder, plan.status());
+        let lease = leader_lease(version, holder, &micro_time(), &plan.announcement, &status, &plan.fights);
+        if !patch_lease(client, &self.reads.settings.leader_lease(), &lease).await? {
+            // Somebody else has written it since; the next read has the change.
+            return Ok(());
+        }
+        self.leadership.leader().on_announced(*now, Moment::now(slept).since(self.reads.opened));
+        if !std::mem::replace(&mut self.leads, true) {
+            tracing::info!(replica = self.reads.settings.replica, "this replica takes webhooks over from now on");
+        }
+        self.report_left(&plan);
+        // The announcement of a former leader is read back as ours before anything else is written.
+        if !held {
+            return Ok(());
+        }
+        let left = WRITE_END_LIMIT.saturating_sub(Moment::now(slept).since(renewed));
+        let writing = self.write_due(client, (view, seen), &plan, renewed);
+        let unanswered = || TurnError::Unanswered { server: client.server().to_string() };
+        Ok(timeout(left, writing).await.map_err(|_| unanswered())??)
+    }
+
+    /// Writes what is due after the renewal of the leader's lease that began at `renewed`.
+    async fn write_due(
+        &mut self,
+        client: &KubeClient,
+        (view, seen): (&AdoptionView, &[SeenWebhook]),
+        plan: &Plan,
+        renewed: Moment,
+    ) -> Result<(), KubeError> {
+        // Once our lease may have expired, another replica may lead, and what we have read may be stale.
+        let in_time = || Moment::now(slept).since(renewed) <= WRITE_START_LIMIT;
+        let mut result = Ok(());
+        for update in view.updates.iter().take_while(|_| in_time()) {
+            let name = &update.registration.name;
+            let updated = update_registration(client, update).await;
+            result = result
+                .and(updated.inspect(|()| {
+                    tracing::info!(registration = name, "Gatepost's registration is brought up to date")
+                }));
+        }
+        for change in plan.finalizers.iter().take_while(|_| in_time()) {
+            result = result.and(change_finalizer(client, change).await);
+        }
+        for write in plan.writes(seen) {
+            if !in_time() {
+                break;
+            }
+            result = result.and(self.write(client, view.now, &write).await);
+        }
+        let abandoned = self.leadership.abandoned(view.now, &view.leases);
+        for name in abandoned.take(MAX_LEASE_DELETIONS).take_while(|_| in_time()) {
+            client.delete(&format!("{}/{name}", self.reads.settings.leases())).await?;
+        }
+        result
+    }
+
+    async fn write(&mut self, client: &KubeClient, now: Duration, planned: &Write) -> Result<(), KubeError> {
+        match write(client, planned).await? {
+            WriteOutcome::Gone => return Ok(()),
+            WriteOutcome::Outdated => {}
+            WriteOutcome::Refused(why) => {
+                for webhook in &planned.outdated {
+                    tracing::warn!(%webhook, why, "the apiserver refuses to have our condition there brought up to date");
+                }
+                let refused = planned.taken.iter().chain(&planned.fenced).chain(&planned.outdated);
+                refused.for_each(|key| self.leadership.leader().on_refusal(key, why.clone(), now));
+            }
+            WriteOutcome::Done => {
+                let now = Moment::now(slept).since(self.reads.opened);
+                for key in &planned.taken {
+                    self.leadership.leader().on_taken(key, now);
+                    self.recorder.record(Some(client), key, None, &planned.read.0);
+                }
+            }
+        }
+        for (key, reason) in &planned.given_back {
+            self.recorder.record(Some(client), key, Some(reason), &planned.read.0);
+        }
+        Ok(())
+    }
+
+    /// Counts webhooks that are left to the apiserver, and logs each once for each reason.
+    fn report_left(&mut self, plan: &Plan) {
+        let mut left = [0; Reason::WORDS.len()];
+        let present: BTreeSet<_> = plan.decisions.iter().map(|(key, _)| key).collect();
+        self.logged_reasons.retain(|key, _| present.contains(key));
+        for (key, decision) in &plan.decisions {
+            let (Decision::Leave(reason) | Decision::Fence(reason)) = decision else {
+                self.logged_reasons.remove(key);
+                continue;
+            };
+            let word = reason.word();
+            if let Some(count) = Reason::WORDS.iter().position(|one| *one == word).and_then(|at| left.get_mut(at)) {
+                *count += 1;
+            }
+            let news = self.logged_reasons.insert(key.clone(), word) != Some(word);
+            if news && !matches!(reason, Reason::NotWanted | Reason::Released) {
+                tracing::warn!(webhook = %key, %reason, "webhook is left to the apiserver");
+            }
+        }
+        self.sidecar.metrics().set_left(Some(left));
+        self.sidecar.metrics().set_drops(self.leadership.leader().drops());
+    }
+
+    /// Counts taken webhooks, and the time in which both the apiserver and this replica may call one.
+    fn count(&mut self, view: &AdoptionView, in_force: &BTreeSet<String>) {
+        let metrics = self.sidecar.metrics();
+        let carried = view.seen.iter().filter(|seen| seen.standing.carries);
+        let is_called = |seen: &&SeenWebhook| in_force.contains(&seen.standing.id) && !seen.unsent;
+        let (called, uncalled): (Vec<_>, Vec<_>) = carried.partition(is_called);
+        metrics.set(Webhooks { called: called.len(), uncalled: uncalled.len() });
+        let now = Instant::now();
+        let both = view.calls.webhooks.iter().filter(|webhook| webhook.cause != Cause::Carries);
+        let both: BTreeSet<_> = both.map(|webhook| &webhook.id).filter(|id| in_force.contains(*id)).cloned().collect();
+        if let Some(last) = self.last_read.replace(now) {
+            metrics.add_overlap((now - last).saturating_mul(u32::try_from(both.len()).unwrap_or(u32::MAX)));
+        }
+        self.overlapping.update(&both, now);
+        if let Some(longest) = self.overlapping.0.values().map(|since| now - *since).max() {
+            metrics.record_overlap(longest);
+        }
+    }
+
+    /// Records that this replica gave a webhook back before it served.
+    async fn record_given_back(&mut self, UnservedWebhook { key, uid, reason, .. }: &UnservedWebhook) {
+        let client = timeout(WRITE_START_LIMIT, self.connection.client()).await.ok().and_then(Result::ok);
+        self.recorder.record(client.as_ref(), key, Some(reason), uid);
+    }
+
+    /// The apiserver's version if it has no match conditions.
+    async fn unsupported(&mut self, client: &KubeClient) -> Result<Option<String>, KubeError> {
+        if let Some((at, known)) = &self.version
+            && at.elapsed() < VERSION_INTERVAL
+        {
+            return Ok(known.clone());
+        }
+        let known = version_without_conditions(&client.get("/version").await?);
+        self.version = Some((Instant::now(), known.clone()));
+        Ok(known)
+    }
+
+    async fn delete_lease(&self, client: &KubeClient) -> Result<(), KubeError> {
+        client.delete(&self.reads.settings.replica_lease(&self.reads.holder)).await.map(drop)
+    }
+
+    /// Releases the leader's lease if we hold it, and deletes this replica's own.
+    pub async fn leave(&mut self) {
+        let leaving = async {
+            let (client, settings) = (self.connection.client().await?, &self.reads.settings);
+            let leases = settings.read_leases(&client).await?;
+            let leader = leases.iter().find(|lease| lease.is_leader());
+            if let Some(leader) = leader.filter(|leader| leader.holder == self.reads.holder) {
+                // If that fails, the next leader waits until the lease has expired.
+                let _ = release_lease(&client, &settings.leader_lease(), &leader.version).await;
+            }
+            self.delete_lease(&client).await
+        };
+        if let Ok(Err(error)) = timeout(LEAVE_TIMEOUT, leaving).await {
+            tracing::debug!(%error, "cannot delete this replica's lease; it runs out by itself");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::CalledWebhook;
+
+    #[test]
+    fn webhook_is_in_place_only_in_its_newest_state_and_at_its_newest_endpoint() {
+        let key = WebhookKey {
+            hook_type: gatepost_api::HookType::Validating,
+            configuration: "c".to_owned(),
+            webhook: "w.x.y".to_owned(),
+        };
+        let in_place = |is_moving, state: &str, former| {
+            let (id, state) = (key.id(), state.to_owned());
+            let (key, entry, cause) = (key.clone(), json!({}), Cause::Carries);
+            let webhooks = vec![CalledWebhook { key, id: id.clone(), entry, state, cause, at_once: true, former }];
+            let plan = CallPlan { webhooks, ..CallPlan::default() };
+            let in_force = InForce::of(vec![WebhookInForce { id, state: Some("s1".to_owned()), is_moving }], &plan);
+            assert_eq!(in_force.called.len(), 1);
+            !in_force.in_place.is_empty()
+        };
+        assert!(in_place(false, "s1", false));
+        assert!(!in_place(false, "s1", true), "its newest state cannot be served here");
+        assert!(!in_place(false, "s2", false), "its newest state is held back");
+        assert!(!in_place(true, "s1", false), "the endpoint that it moves to has passed no probe");
+        let unknown = WebhookInForce { id: key.id(), state: None, is_moving: false };
+        let InForce { called, in_place } = InForce::of(vec![unknown], &CallPlan::default());
+        assert_eq!((called.len(), in_place.len()), (1, 0), "no read has asked for it");
+    }
+
+    #[test]
+    fn displaced_webhook_is_reliable_for_a_moment() {
+        let (mut displaced, began) = (Since::default(), Instant::now());
+        let mut reliable = |milliseconds, called: &[&str], in_place: &[&str]| {
+            let set = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect();
+            let in_force = InForce { called: set(called), in_place: set(in_place) };
+            let reliable = in_force.reliable(&mut displaced, began + Duration::from_millis(milliseconds));
+            reliable.into_iter().collect::<String>()
+        };
+        assert_eq!(reliable(0, &["a", "b"], &["a", "b"]), "ab");
+        assert_eq!(reliable(1000, &["a", "b"], &["a"]), "ab");
+        assert_eq!(reliable(2999, &["a", "b"], &["a"]), "ab");
+        assert_eq!(reliable(3000, &["a", "b"], &["a"]), "a");
+        assert_eq!(reliable(4000, &["a", "b"], &["a", "b"]), "ab");
+        assert_eq!(reliable(5000, &["a", "b"], &["a"]), "ab", "anew");
+        assert_eq!(reliable(6000, &["a"], &["a"]), "a");
+    }
+}

@@ -1,0 +1,220 @@
+//! Judgement of a webhook of others: whether it can be served, and whether our registration sends its requests.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::super::objects::Kind;
+use crate::{
+    adopt::{AdoptionSettings, Reason, SeenWebhook, WebhookKey, WebhookStanding, standings},
+    cel::Condition,
+    model::{FailurePolicy, Hook, HookType, ServedCondition, registration::is_our_webhook},
+    snapshot::{
+        coverage::{Atom, Registration, atoms_of, foreign_condition, selectors},
+        hazards::Severity,
+        load,
+    },
+    tls::{self, SystemRoots},
+};
+
+/// Maximum duration of a request.
+const MAX_REQUEST_SECONDS: u64 = 60;
+
+/// Our own registrations of one type.
+pub(super) struct OwnRegistrations<'a> {
+    pub(super) items: Vec<&'a Value>,
+    /// Registrations that an apiserver still calls: those, and others that are being deleted.
+    pub(super) called: Vec<&'a Value>,
+    pub(super) registration: Registration,
+    /// Everything that an apiserver still sends.
+    sent: Registration,
+    /// Message if there are several, and the one that leads here is unknown.
+    pub(super) ambiguous: Option<String>,
+    /// Message if one of their entries cannot be relied on.
+    pub(super) conditional: Option<String>,
+    /// Namespaces in which the apiserver goes on calling webhooks that are taken over; `None` if unknown.
+    pub(super) never_sent: Option<Vec<String>>,
+}
+
+impl<'a> OwnRegistrations<'a> {
+    pub(super) fn among(items: &'a [Value], settings: &AdoptionSettings) -> Self {
+        let ours: Vec<_> = items.iter().filter(|item| settings.is_our_own(item)).collect();
+        let names: Vec<_> = ours.iter().filter_map(|item| item["metadata"]["name"].as_str()).collect();
+        let ambiguous = (names.len() > 1).then(|| {
+            format!(
+                "there are several ({}), and which lead here is not known; give serve --registration NAME",
+                names.join(", ")
+            )
+        });
+        // A registration that is being deleted is still in force, but what it covers is already given back.
+        let lasts = |item: &&Value| item["metadata"]["deletionTimestamp"].is_null();
+        let items: Vec<_> = ours.iter().copied().filter(lasts).collect();
+        let conditional = items.iter().find_map(|item| conditional(item));
+        let read = |items: &[&Value]| Registration::read(items.iter().copied().map(relied_on)).unwrap_or_default();
+        let (registration, sent) = (read(&items), read(&ours));
+        let never_sent = match items[..] {
+            [item] if ambiguous.is_none() => Some(never_sent(item)),
+            _ => None,
+        };
+        Self { items, called: ours, registration, sent, ambiguous, conditional, never_sent }
+    }
+}
+
+/// Namespaces that our registration excludes on purpose, as far as a condition can express that. It only does if all of it
+/// leads to a Service: a replica beside an apiserver excludes none.
+fn never_sent(item: &Value) -> Vec<String> {
+    let entries = item["webhooks"].as_array().map_or(&[][..], Vec::as_slice);
+    if !entries.iter().all(|entry| entry["clientConfig"]["service"].is_object()) {
+        return Vec::new();
+    }
+    let names = selectors::never_sent(item, entries);
+    let condition = ServedCondition::default().in_namespaces(names.iter().map(String::as_str));
+    condition.namespaces().map(str::to_owned).collect()
+}
+
+/// Is a hook of our own configuration isolated? Another mutating webhook is then in another segment, whatever is registered
+/// now: upkeep would register the segments with it and without it in turns.
+pub(super) fn isolates(lists: &[(Kind, Vec<Value>)]) -> bool {
+    fn says(value: &Value) -> bool {
+        match value {
+            Value::Object(map) => map.iter().any(|(key, value)| key == "isolate" && *value == true || says(value)),
+            Value::Array(list) => list.iter().any(says),
+            _ => false,
+        }
+    }
+    lists.iter().any(|(kind, items)| *kind == Kind::Configuration && items.iter().any(says))
+}
+
+fn conditional(item: &Value) -> Option<String> {
+    item["webhooks"].as_array()?.iter().find_map(|entry| {
+        let (name, condition) = (entry["name"].as_str().unwrap_or_default(), foreign_condition(entry)?);
+        Some(format!("its entry {name} is not counted on: remove the match condition {condition} from it"))
+    })
+}
+
+/// Copy of the registration without entries that a foreign condition may keep from sending anything, and without what an
+/// apiserver adds.
+fn relied_on(item: &Value) -> Value {
+    let relied_on = item["webhooks"].as_array().map(|entries| {
+        let relied_on = entries.iter().filter(|entry| foreign_condition(entry).is_none());
+        relied_on.collect::<Vec<_>>()
+    });
+    json!({
+        "apiVersion": item["apiVersion"], "kind": item["kind"],
+        "metadata": {"name": item["metadata"]["name"]}, "webhooks": relied_on,
+    })
+}
+
+/// Sets for mutating webhooks the time from an apiserver's evaluation of their conditions to its call of us: it calls
+/// webhooks in sequence, and first those whose configurations come before ours by name.
+pub(super) fn set_in_flight(seen: &mut [SeenWebhook], items: &[Value], own: &OwnRegistrations<'_>) {
+    let name = |item: &Value| item["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let Some(last) = own.called.iter().map(|item| name(item)).max() else { return };
+    let seconds = |entry: &Value| entry["timeoutSeconds"].as_u64().unwrap_or(10).min(30);
+    let ours = own.called.iter().flat_map(|item| item["webhooks"].as_array().into_iter().flatten());
+    // The last of our own entries may be the one that sends the request.
+    let ours: u64 = ours.map(seconds).collect::<Vec<_>>().split_last().map_or(0, |(_, before)| before.iter().sum());
+    let before = items.iter().filter(|item| name(item) < last && !own.called.contains(item));
+    let before: u64 = before
+        .flat_map(|item| standings(HookType::Mutating, item))
+        .filter(|standing| !standing.carries)
+        .map(|standing| seconds(&standing.entry))
+        .sum();
+    for seen in seen.iter_mut().filter(|seen| seen.standing.key.hook_type == HookType::Mutating) {
+        let itself = !seen.standing.carries && seen.standing.key.configuration < last;
+        let others = before - if itself { seconds(&seen.standing.entry) } else { 0 };
+        seen.in_flight = Duration::from_secs((others + ours).min(MAX_REQUEST_SECONDS));
+    }
+}
+
+/// Verdict on one webhook.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Verdict {
+    pub(super) unservable: Option<Reason>,
+    pub(super) objection: Option<Reason>,
+    pub(super) unsent: bool,
+    pub(super) asks_authorizer: bool,
+}
+
+pub(super) fn judge(
+    standing: &WebhookStanding,
+    (own, isolates): (&OwnRegistrations<'_>, bool),
+    namespace: &str,
+) -> Verdict {
+    let not = |reason: Reason| Verdict { unservable: Some(reason), ..Verdict::default() };
+    if standing.foreign {
+        return not(Reason::ForeignCondition);
+    }
+    if is_our_webhook(&standing.key.webhook) {
+        return not(Reason::NamedLikeOurs);
+    }
+    let unservable = |what: String| not(Reason::Unservable(what));
+    let WebhookKey { hook_type, configuration, .. } = &standing.key;
+    let file = super::file((*hook_type, configuration), json!({"uid": standing.uid}), json!([standing.entry]));
+    let snapshot = match load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())) {
+        Ok(snapshot) => snapshot,
+        Err(problems) => return unservable(problems.first().map_or_else(String::new, ToString::to_string)),
+    };
+    let roots = SystemRoots::default();
+    for hook in &snapshot.hooks {
+        let Some(wanted) = &hook.endpoint.tls else { continue };
+        if let Err(error) = tls::client_config(wanted, hook.endpoint.transport, &roots) {
+            return unservable(format!("{error}; {}", error.fix()));
+        }
+    }
+    let deadlock = || {
+        let findings = snapshot.hazards();
+        let found = findings.into_iter().find(|finding| finding.severity == Severity::Deadlock)?;
+        Some(Reason::Hazard(format!("{}: {}", found.rule, found.sentence())))
+    };
+    let judges_our_leases = || {
+        let guards = |hook: &Hook| {
+            let matches = |atom: Atom| {
+                ["*", "coordination.k8s.io"].contains(&&*atom.group)
+                    && ["*", "*/*", "leases"].contains(&&*atom.resource)
+            };
+            let fails_closed = hook.failure_policy != FailurePolicy::Ignore;
+            let here = snapshot.selects_namespace(&hook.namespace_selector, namespace) == Some(true);
+            fails_closed && here && atoms_of(hook).into_iter().any(matches)
+        };
+        snapshot.hooks.iter().any(|hook| guards(hook)).then(|| {
+            Reason::Hazard(format!(
+                "it judges the leases by which replicas agree: while it is down, it could not be given back; leave the \
+                 namespace {namespace} out of its namespaceSelector"
+            ))
+        })
+    };
+    let never_sent = own.never_sent.as_deref().unwrap_or_default();
+    let uncovered = || {
+        if let Some(why) = &own.ambiguous {
+            return Some(Reason::Uncovered(why.clone()));
+        }
+        if own.registration.is_empty() {
+            let none = || "there is none in this cluster".to_owned();
+            return Some(Reason::Uncovered(own.conditional.clone().unwrap_or_else(none)));
+        }
+        // Every other gap counts, including intended ones and those that fail open: the apiserver calls the webhook there
+        // until we take it. In namespaces that are never sent it goes on calling it.
+        let gap = own.registration.gaps_but_in(&snapshot, never_sent).into_iter().next()?;
+        let condition = own.conditional.as_ref().map(|what| format!("; {what}")).unwrap_or_default();
+        Some(Reason::Uncovered(format!("{}{condition}", gap.what)))
+    };
+    // Announcing it would put our own hooks into other segments than they are registered for, or itself into a segment that
+    // does not get its requests. For some time after each such change, segments are rejected.
+    let renumbers = || {
+        let mutating = standing.key.hook_type == HookType::Mutating;
+        (mutating && (isolates || own.registration.has_segments())).then(|| {
+            Reason::Hazard(
+                "Gatepost's hooks are in segments, and another mutating webhook would change these; take \
+                 `isolate: true` off the hooks and register Gatepost again, or leave this one to the apiserver"
+                    .to_owned(),
+            )
+        })
+    };
+    let mut conditions = (0..).map_while(|index| snapshot.origin(index)).flat_map(|origin| origin.conditions.iter());
+    let asks_authorizer = conditions.any(Condition::asks_authorizer);
+    let unsent =
+        own.ambiguous.is_none() && (own.sent.is_empty() || !own.sent.gaps_but_in(&snapshot, never_sent).is_empty());
+    let objection = deadlock().or_else(judges_our_leases).or_else(renumbers).or_else(uncovered);
+    Verdict { unservable: None, objection, unsent, asks_authorizer }
+}
