@@ -3,7 +3,6 @@
 
 use std::{
     cell::Cell,
-    sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 

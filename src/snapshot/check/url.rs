@@ -181,9 +181,7 @@ pub(crate) type HttpPlace = (Endpoint, String);
 /// `http+unix:///socket[:/path]`, and a query.
 pub(crate) fn parse_http(url: &str, dialect: Dialect) -> Result<HttpPlace, UrlProblem> {
     let example = match dialect {
-        Dialect::Gatepost => {
-            "write https://host:port/path, http://127.0.0.1:port/path or http+unix:///socket:/path"
-        }
+        Dialect::Gatepost => "write https://host:port/path, http://127.0.0.1:port/path or http+unix:///socket:/path",
         Dialect::Kubernetes => "write https://host:port/path",
     };
     let Some((scheme, rest)) = url.split_once("://") else {
@@ -444,8 +442,7 @@ mod tests {
             let problem = parse_http(url, Dialect::Gatepost).expect_err(url);
             assert!(problem.what.contains(reason), "{url}: {problem}");
         }
-        for (url, reason) in
-            [("https://h?a=b", "query"), ("http://127.0.0.1", "scheme"), ("http+unix:///x", "scheme")]
+        for (url, reason) in [("https://h?a=b", "query"), ("http://127.0.0.1", "scheme"), ("http+unix:///x", "scheme")]
         {
             let problem = parse_http(url, Dialect::Kubernetes).expect_err(url);
             assert!(problem.what.contains(reason), "{url}: {problem}");
