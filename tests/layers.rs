@@ -58,7 +58,7 @@ const DOORS: [(&str, &[&str]); 13] = [
     ("h2", &["front/", "hooks/"]),
     ("mimalloc", &["main.rs"]),
     ("prost", &["hooks/probe.rs"]),
-    ("rcgen", &["commands/certificates", "commands/demo"]),
+    ("rcgen", &["commands/demo"]),
     (
         "rustix",
         &[
