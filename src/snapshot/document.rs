@@ -2,6 +2,7 @@
 
 pub(crate) mod node;
 pub(crate) mod problem;
+pub(crate) mod unique_names;
 pub(crate) mod value;
 
 use std::{collections::BTreeSet, io};

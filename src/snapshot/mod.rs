@@ -39,7 +39,8 @@ use self::{
 pub use self::{
     check::{
         break_glass::break_glass,
-        names::{NAME_LABEL, is_dns_label},
+        names::is_dns_label,
+        namespace::NAME_LABEL,
         url::{UrlProblem, parse_url},
         webhooks::{CALL_AT_ONCE, ENTRY_STATES, NOT_STATIC, STATIC, is_misspelt},
     },
@@ -47,7 +48,8 @@ pub use self::{
     document::problem::{Note, Problem, nearest_words},
     matcher::{HookSet, How, Matched, WantedVersion},
     reload::{
-        load_cache::{CheckedFile, HeldBackDocument, LastGoodDocuments, LoadCache, Loaded, RefusedFiles},
+        checked_file::{CheckedFile, HeldBackDocument, LastGoodDocuments},
+        load_cache::{LoadCache, Loaded, RefusedFiles},
         relaxation::Relaxation,
     },
 };

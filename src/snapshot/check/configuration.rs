@@ -6,7 +6,8 @@ use super::{
     bypass,
     hook::{self, CheckedHook},
     initializers,
-    names::{self, Identities, metadata_name},
+    names::{self, Identities},
+    namespace::metadata_name,
 };
 use crate::{
     model::{Bypass, Hook, Initializer, ResourceInitializers},
@@ -14,7 +15,8 @@ use crate::{
         Origin, ReadFile,
         document::{
             node::Node,
-            value::{UniqueNames, Value, first_use},
+            unique_names::{UniqueNames, first_use},
+            value::Value,
         },
     },
 };

@@ -1,7 +1,9 @@
 //! A validating hook over pods that does not see the containers added to a running one.
 
 use super::{
-    finding::{Found, Mend, Severity},
+    finding::Found,
+    mend::Mend,
+    severity::Severity,
     view::{POD, Request, Seen, View, by_rules, listed, of},
 };
 use crate::{

@@ -7,15 +7,22 @@
 mod finding;
 mod gaps;
 mod initializers;
+mod levels;
+mod mend;
 mod reach;
 mod runlevel;
+mod severity;
 mod startup;
+mod turns;
 mod view;
 
 use self::{finding::Found, view::View};
 pub use self::{
-    finding::{Concerned, Finding, Remedy, Severity, written_selector},
-    runlevel::{Advice, HOOKS, LABEL, SYSTEM, levels},
+    finding::{Concerned, Finding, Remedy},
+    levels::{HOOKS, LABEL, SYSTEM},
+    mend::written_selector,
+    runlevel::{Advice, levels},
+    severity::Severity,
 };
 use super::{NO_PAUSE, Pause, Snapshot};
 
@@ -49,7 +56,7 @@ impl Snapshot {
             gaps::never_matches,
             reach::called_by_nobody,
             startup::look_everywhere,
-            initializers::turns_too_long,
+            turns::turns_too_long,
         ] {
             look(&view, &mut found);
             pause();

@@ -1,7 +1,9 @@
 //! A hook over the configuration of admission itself.
 
 use super::{
-    finding::{Found, Mend, Severity},
+    finding::Found,
+    mend::Mend,
+    severity::Severity,
     view::{Request, Seen, Sees, View, by_rules, listed, of},
 };
 use crate::model::{

@@ -1,8 +1,10 @@
 //! A hook, or an initializer, that its own pods must pass, or the workload that makes them.
 
 use super::{
-    finding::{Found, Mend, Severity},
-    runlevel::groups,
+    finding::Found,
+    levels::groups,
+    mend::Mend,
+    severity::Severity,
     view::{POD, Request, Seen, Sees, View, WORKLOADS, listed, of},
 };
 use crate::model::Operation::{Create, Update};

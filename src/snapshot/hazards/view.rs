@@ -5,15 +5,15 @@ use std::{collections::BTreeMap, fmt};
 use bytestring::ByteString;
 
 use super::{
-    finding::Severity,
     initializers::{InitializerAsHook, namespace_of},
+    severity::Severity,
 };
 use crate::{
     model::{
         Bypass, FailurePolicy, Gvr, Hook, HookType, Labels, MatchPolicy, Operation, ResourceInitializers, Rule,
         RuleTarget, Selector, hook::Address, selector::Requirement,
     },
-    snapshot::{Origin, Pause, Snapshot, check::names::NAME_LABEL},
+    snapshot::{Origin, Pause, Snapshot, check::namespace::NAME_LABEL},
 };
 
 /// Is a hook asked? A later one is surer.
