@@ -52,7 +52,6 @@ const DOORS: [(&str, &[&str]); 13] = [
             "runtime/process.rs",
             "runtime/resources.rs",
             "runtime/threads.rs",
-            "replicas/replica.rs",
             "telemetry/audit_file.rs",
             "source/guarded.rs",
         ],

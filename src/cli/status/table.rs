@@ -166,7 +166,7 @@ mod tests {
     use super::*;
     use crate::{
         live::Current,
-        replicas::Replica,
+        replicas::{Replica, replica_report},
         schema::status::{BypassInForce, CallFailures, OpenGlass, ReplicaFault, ReplicaFaultKind},
     };
 
@@ -190,7 +190,7 @@ mod tests {
     fn report(replica: &str, hooks: Vec<HookReport>) -> ReplicaReport {
         let now = Instant::now();
         let current = Current::new(now);
-        let fresh = ReplicaReport::of(&current, &Replica::new(replica), (now, SystemTime::UNIX_EPOCH), 1);
+        let fresh = replica_report(&current, &Replica::new(replica), (now, SystemTime::UNIX_EPOCH), 1);
         let (revision, observed, age_seconds) = ("17".to_owned(), Some(21), Some(0.44));
         ReplicaReport { generation: 3, revision, observed, age_seconds, stale: false, hooks, ..fresh }
     }
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn a_line_a_replica_and_a_line_for_what_asks_for_attention() {
         let now = Instant::now();
-        let fresh = ReplicaReport::of(&Current::new(now), &Replica::new("b"), (now, SystemTime::UNIX_EPOCH), 1);
+        let fresh = replica_report(&Current::new(now), &Replica::new("b"), (now, SystemTime::UNIX_EPOCH), 1);
         let hooks = vec![
             HookReport {
                 overdue: Some("it is not asked".to_owned()),

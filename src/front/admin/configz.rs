@@ -9,7 +9,7 @@ use crate::{
         Current, FailedRead, LastGoodState, LiveHook, Namespaces, Overdue, Rejection, RetiredEntry, Rotation,
         Unconfirmed, break_glass::BreakGlassState,
     },
-    replicas::{PublishStatus, Replica},
+    replicas::{PublishStatus, Replica, replica_report},
     snapshot::{Problem, describe_protocol, hazards::Finding},
 };
 
@@ -18,7 +18,7 @@ pub(crate) fn page(current: &Current, replica: &Replica, namespaces: Option<&Nam
     let generation = current.load();
     let now = Instant::now();
     json!({
-        "replica": replica.report(current, usize::MAX),
+        "replica": replica_report(current, replica, (Instant::now(), SystemTime::now()), usize::MAX),
         "telling": publish_status(&replica.publish_status()),
         "generation": {
             "number": generation.number,

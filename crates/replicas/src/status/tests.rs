@@ -74,8 +74,14 @@ fn the_shares_of_all_objects_are_the_report() {
     let problem = |file: &str| format!("admissioncontrolconfigurations/{file}: x: is wrong");
     let problems = vec![problem("two"), problem("onerous")];
     let (held, held_left_out) = (Vec::new(), 0);
-    replica_report.rejected =
-        Some(Rejected { revision: "8".to_owned(), since: NOW.to_owned(), problems, count: 2, held, held_left_out });
+    replica_report.rejected = Some(RejectedConfiguration {
+        revision: "8".to_owned(),
+        since: NOW.to_owned(),
+        problems,
+        count: 2,
+        held,
+        held_left_out,
+    });
     let objects = objects(&replica_report, &["one", "two"]);
     let entry = |index: usize| entries(&objects[index]).next().unwrap().unwrap();
     assert_eq!(entry(0).hooks.unwrap().len(), 2, "a hook that has moved");
@@ -108,7 +114,7 @@ fn an_object_that_is_held_back_says_so_and_the_others_are_in_force() {
     let problems: Vec<_> = held.iter().map(|held| held.why.clone()).collect();
     let (revision, since) = ("8".to_owned(), NOW.to_owned());
     replica_report.rejected =
-        Some(Rejected { revision, since, problems: problems.clone(), count: 3, held, held_left_out: 0 });
+        Some(RejectedConfiguration { revision, since, problems: problems.clone(), count: 3, held, held_left_out: 0 });
     let names = ["one", "two", "three"];
     let shares = Shares::new(&replica_report, names.iter().map(|name| (*name, false)));
     assert_eq!(names.map(|name| shares.is_in_force(name)), [true, false, false]);
@@ -133,7 +139,7 @@ fn where_nothing_is_in_force_every_object_names_what_blocks_it() {
     let problem = "the folder: holds no document; write one".to_owned();
     let (revision, since, problems) = ("8".to_owned(), NOW.to_owned(), vec![problem.clone()]);
     replica_report.rejected =
-        Some(Rejected { revision, since, problems, count: 1, held: Vec::new(), held_left_out: 0 });
+        Some(RejectedConfiguration { revision, since, problems, count: 1, held: Vec::new(), held_left_out: 0 });
     let objects = objects(&replica_report, &["one", "two"]);
     let rejected = |index: usize| entries(&objects[index]).next().unwrap().unwrap().rejected.unwrap();
     assert_eq!(rejected(0), std::slice::from_ref(&problem), "what belongs to none stands in the first");

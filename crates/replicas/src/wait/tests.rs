@@ -1,5 +1,5 @@
 use super::*;
-use crate::replicas::{InitializerReport, Silent, report::Rejected};
+use crate::{InitializerReport, RejectedConfiguration, Silent};
 
 /// A replica that has this revision in force, read at `observed`.
 fn replica(name: &str, revision: u64, observed: u64) -> ReplicaReport {
@@ -33,7 +33,7 @@ fn replica(name: &str, revision: u64, observed: u64) -> ReplicaReport {
 fn rejecting(mut report: ReplicaReport, revision: u64) -> ReplicaReport {
     let since = "2026-01-01T00:00:00Z".to_owned();
     let problems = vec!["a.yaml: x: is wrong".to_owned()];
-    report.rejected = Some(Rejected {
+    report.rejected = Some(RejectedConfiguration {
         revision: revision.to_string(),
         since,
         problems,
