@@ -41,6 +41,7 @@ const LIMIT: usize = 64 << 20;
 
 /// Cluster, and the objects to read there.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(unpredictable_function_pointer_comparisons, reason = "there is one maker of registrations")]
 pub struct KubernetesLocation {
     /// Address of the apiserver, and credentials.
     pub access: KubeAccess,
