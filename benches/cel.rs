@@ -4,6 +4,9 @@
 //! review was read; one that came over gRPC is looked at anew.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a benchmark stops where its own setup is wrong")]
 
+#[path = "common/allocator.rs"]
+mod allocator;
+
 use std::{cell::Cell, hint::black_box};
 
 use criterion::{Criterion, criterion_group, criterion_main};
@@ -49,7 +52,7 @@ fn input<'a>(object: &'a str, came: &Came) -> Input<'a> {
     let object = Some(match came {
         Came::OverGrpc => JsonDocument::new(bytes),
         Came::InJson(None) => JsonDocument::checked(bytes),
-        Came::InJson(Some(ends)) => JsonDocument::noted(bytes, ends.clone()),
+        Came::InJson(Some(ends)) => JsonDocument::recorded(bytes, ends.clone()),
     });
     Input { request, object, old_object: None, decisions: AccessDecisions::default() }
 }
@@ -87,5 +90,34 @@ fn conditions(criterion: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, conditions);
+/// The dearest single operations, each on a text or list near the limits of an evaluation.
+fn dear_operations(criterion: &mut Criterion) {
+    let list = vec!["0"; 300_000].join(",");
+    let object = format!(r#"{{"s":"{}","l":[{list}]}}"#, "a".repeat(1 << 20));
+    let mut group = criterion.benchmark_group("dear operations");
+    group.sample_size(10);
+    for expression in [
+        "object.s.matches('a+b')",
+        "object.s.matches('(?i)(a|b)*[^a-z]{20}')",
+        "object.s.matches('(a?){250}b')",
+        "object.s.findAll('a').size() > 0",
+        "object.s.substring(0, 5000).findAll('[^b]*c|a').size() > 0",
+        r"'x'.matches(object.s.substring(0, 10) + '\\pL{40}')",
+        "object.s.split('').size() > 0",
+        "isSemver('1.0.0-' + object.s)",
+        "url('http://' + object.s).getHost() == ''",
+        "double(object.s) == 1.0",
+        "object.l.sum() > 0",
+        "'%s'.format([object.l]).size() > 0",
+        "object.s.indexOf('b') > 0",
+        "object.s.lastIndexOf('b') > 0",
+        "object.s.contains('aaaaaaaaab')",
+    ] {
+        let condition = [Condition::compile("c", expression).unwrap()];
+        group.bench_function(expression, |bench| bench.iter(|| decided(&condition, &object, &Came::OverGrpc)));
+    }
+    group.finish();
+}
+
+criterion_group!(benches, conditions, dear_operations);
 criterion_main!(benches);

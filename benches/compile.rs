@@ -9,6 +9,9 @@
 //! besides: at most 100 ms for all of it. Unit: time per configuration.
 #![allow(clippy::expect_used, reason = "a bench stops where its own setup is wrong")]
 
+#[path = "common/allocator.rs"]
+mod allocator;
+
 use std::{hint::black_box, io};
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};

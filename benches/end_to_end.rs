@@ -1,6 +1,6 @@
 //! One review over loopback: a caller, a sidecar, four hooks, and back; one review at a time.
 //!
-//! Ours is `app::Sidecar` as `serve` runs it (matching, deadlines, metrics), with one worker; the naive reference is
+//! Ours is `runtime::Sidecar` as `serve` runs it (matching, deadlines, metrics), with one worker; the naive reference is
 //! stock tonic, see `loadtest/naive/`, on one `current_thread` runtime. Caller and hooks are the same for both: h2 with
 //! messages made beforehand, hooks on a thread of their own that drain the message and say yes.
 //!
@@ -26,7 +26,7 @@ use bytes::{Bytes, BytesMut};
 use common::message;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use gatepost::{
-    app::{Settings, Sidecar},
+    runtime::{Settings, Sidecar},
     wire::{
         outbound::framed,
         pb::k8s::io::api::admission::v1::{AdmissionResponse, AdmissionReview},

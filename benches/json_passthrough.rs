@@ -11,6 +11,8 @@
 //! ours / reference.
 #![allow(clippy::expect_used, reason = "a bench stops where its own setup is wrong")]
 
+#[path = "common/allocator.rs"]
+mod allocator;
 #[path = "../tests/support/certificates.rs"]
 #[allow(unreachable_pub, reason = "the tests share it")]
 mod certificates;

@@ -4,6 +4,8 @@
 //! would. Unit: bytes of the review per second.
 #![allow(clippy::expect_used, reason = "a bench stops where its own setup is wrong")]
 
+#[path = "common/allocator.rs"]
+mod allocator;
 #[path = "common/json_review.rs"]
 #[allow(dead_code, reason = "each bench uses its own part")]
 mod json_review;

@@ -5,6 +5,9 @@
 //! same run stands the linear scan, as kube-apiserver does it. Unit: time per request.
 #![allow(clippy::expect_used, reason = "a bench stops where its own setup is wrong")]
 
+#[path = "common/allocator.rs"]
+mod allocator;
+
 use std::hint::black_box;
 
 use bytes::Bytes;

@@ -3,6 +3,9 @@
 //! Hypothesis: some tens of nanoseconds; no more beside a second reader of the same namespace, nor while a hundred
 //! namespaces change each second. Beside it a map behind an `RwLock`. Unit: time per read.
 
+#[path = "common/allocator.rs"]
+mod allocator;
+
 use std::{
     collections::HashMap,
     hint::black_box,

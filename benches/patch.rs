@@ -9,6 +9,8 @@
 //! lines of a run print the ratios.
 #![allow(clippy::expect_used, clippy::print_stderr, reason = "a bench stops where its own setup is wrong")]
 
+#[path = "common/allocator.rs"]
+mod allocator;
 #[path = "common/json_review.rs"]
 #[allow(dead_code, reason = "each bench uses its own part")]
 mod json_review;

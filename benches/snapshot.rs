@@ -4,6 +4,9 @@
 //! beside a second reader than beside a thread that reads something else. Beside it `load_full`, which counts in one
 //! place for all threads, and the same behind an `RwLock`. Unit: time per read, and drop of what was read.
 
+#[path = "common/allocator.rs"]
+mod allocator;
+
 use std::{
     hint::black_box,
     sync::{

@@ -6,6 +6,8 @@
 //! ratio of their medians.
 #![allow(clippy::expect_used, clippy::print_stderr, reason = "a bench stops where its own setup is wrong")]
 
+#[path = "common/allocator.rs"]
+mod allocator;
 #[path = "../tests/support/gate.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the tests share it")]
 mod gate;
@@ -24,7 +26,7 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use gate::{caller, document};
 use gatepost::{
     model::{Phase, Review, Rope},
-    review::{Caller, Gate, Reasons, decide},
+    review::{AdmissionDeps, Caller, Reasons, decide},
     wire::inbound::view,
 };
 use reviews::{create_pod, message};
@@ -45,13 +47,13 @@ fn hooks(hook_type: &str) -> impl Iterator<Item = String> {
     })
 }
 
-fn gate_of(entries: &[String]) -> Arc<Gate> {
+fn gate_of(entries: &[String]) -> Arc<AdmissionDeps> {
     let gate = gate::gate(&document(entries), Reasons::First);
     gate.current.stamp(Instant::now() + AN_HOUR);
     gate
 }
 
-fn decided(runtime: &Runtime, gate: &Gate, review: &Review, caller: &Caller, times: u32) -> Duration {
+fn decided(runtime: &Runtime, gate: &AdmissionDeps, review: &Review, caller: &Caller, times: u32) -> Duration {
     runtime.block_on(async {
         let start = Instant::now();
         for _ in 0..times {

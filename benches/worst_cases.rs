@@ -5,13 +5,12 @@
 //! The allocator is the product's: small answers make many small pieces. Unit: time per input, and bytes a second.
 #![allow(clippy::expect_used, reason = "a bench stops where its own setup is wrong")]
 
+#[path = "common/allocator.rs"]
+mod allocator;
 #[path = "common/worst_cases.rs"]
 mod worst_cases;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn bench(c: &mut Criterion) {
     let mut group = c.benchmark_group("worst");

@@ -11,7 +11,5 @@ pub use gatepost_wire as wire;
 
 #[path = "hooks.rs"]
 pub mod hooks;
-#[path = "../src/initialize/mod.rs"]
-pub mod initialize;
 #[path = "../src/snapshot/mod.rs"]
 pub mod snapshot;

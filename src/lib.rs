@@ -11,15 +11,15 @@ pub use gatepost_base::{clock, files, memory, offload};
 pub use gatepost_cel as cel;
 pub use gatepost_etcd_client as etcd;
 pub use gatepost_http2_client::{self as http2, hpack};
+pub use gatepost_initializers as initialize;
 pub use gatepost_json_patch as patch;
 pub use gatepost_kube_support as kube;
 pub use gatepost_tls as tls;
 pub use gatepost_wire as wire;
 
-// Bytes to model and back; match conditions; the written form of our kinds; what must act on a new object;
+// Bytes to model and back; match conditions; the written form of our kinds;
 // configuration to compiled snapshot; JSON Patch; webhooks of others that Gatepost calls in the apiserver's place. All
-// pure, in this order: wire, cel and schema and initialize, snapshot, patch, adopt.
-pub mod initialize;
+// pure, in this order: wire, cel and schema, snapshot, patch, adopt.
 pub mod snapshot;
 // Key pairs; metrics and audit.
 pub mod telemetry;
@@ -40,7 +40,8 @@ pub mod rotate;
 pub mod watch;
 // Sockets in; a proxy before an apiserver; then settings, threads and drain; then commands.
 pub mod runtime;
+/// The former name of `runtime`.
 pub use runtime as app;
-pub mod cli;
+pub mod commands;
 pub mod front;
 pub mod proxy;

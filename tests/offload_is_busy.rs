@@ -10,7 +10,7 @@ use std::{
 };
 
 use gatepost::{
-    live::hub::{Answered, Made, ToInstance},
+    initialize::hub::{Contribution, ToInstance},
     memory::{MemoryBudget, Purpose},
     model::Verdict,
     offload::{self, LARGE},
@@ -119,8 +119,8 @@ async fn a_process_that_copies_waits_for_a_turn() {
     let answering = tokio::spawn(async move {
         while let Some(message) = attached.recv().await {
             let ToInstance::Task { task, attempt, .. } = message else { continue };
-            let made = Made { patch: Some(COPY.into()), adds: Vec::new() };
-            attached.answer(task, attempt, Answered::Done(made), MemoryBudget::unlimited().empty(Purpose::Answer));
+            let made = Contribution { patch: Some(COPY.into()), adds: Vec::new() };
+            attached.answer(task, attempt, Ok(made), MemoryBudget::unlimited().empty(Purpose::Answer));
         }
     });
     assert!(ask_within(&gate, create_pod("u", 0), LONG).await.patch.is_some(), "with turns it is applied");

@@ -1,6 +1,8 @@
 //! Shared parts of the benches: a review of a given size, and the sides compared with ours.
 #![allow(dead_code, reason = "each bench uses its own part")]
 
+mod allocator;
+
 use bytes::Bytes;
 use gatepost::wire::{
     outbound::framed,

@@ -8,7 +8,7 @@ use std::{hint::black_box, time::Duration};
 use bytes::Bytes;
 use gatepost::{
     model::{FailurePolicy, HookType, HttpForm, ReviewVersion, Rope},
-    review::{combine::combine, decider::Decider, outcome::Outcome},
+    review::{CallRecord, Decider, Ending, combine},
     wire::{
         answer,
         encodings::{Encodings, HookEncoding},
@@ -254,10 +254,31 @@ fn combined(response: AdmissionResponse) -> Box<dyn Fn()> {
     let response = AdmissionResponse { uid: Some("u".into()), allowed: response.allowed.or(Some(true)), ..response };
     let review = AdmissionReview { request: None, response: Some(response) };
     let answer = answer::decode(HookType::Validating, "u", review.encode_to_vec().into()).expect("an answer");
-    let name = "a.example.com";
-    let decider = Decider { name, id: name, failure_policy: FailurePolicy::Fail, chained: true };
     Box::new(move || {
-        let outcome = || Outcome::judge(decider, false, Ok(answer.clone()), Duration::ZERO);
-        drop(black_box(combine(&[], &[outcome(), outcome()], [&[], &[]], false)));
+        let ending = || Ending::Answered(answer.clone());
+        let call = || CallRecord::new(&Chained, HookType::Validating, ending(), Duration::ZERO);
+        drop(black_box(combine(&[call(), call()], false)));
     })
+}
+
+/// A hook that may itself be a sidecar.
+#[derive(Debug)]
+struct Chained;
+
+impl Decider for Chained {
+    fn name(&self) -> &str {
+        "a.example.com"
+    }
+
+    fn id(&self) -> &str {
+        self.name()
+    }
+
+    fn failure_policy(&self) -> FailurePolicy {
+        FailurePolicy::Fail
+    }
+
+    fn is_chained(&self) -> bool {
+        true
+    }
 }

@@ -3,11 +3,8 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use gatepost::{
-    initialize::{
-        read_repair::ReadRepair,
-        transition::without_late_head,
-        visibility::{HiddenAs, HiddenObject, Visibility, hidden},
-    },
+    initialize::{ReadRepair, without_late_head},
+    model::initialization::{HiddenAs, HiddenObject, Visibility, hidden},
     wire::pb::{
         gatepost::v1::{ReadPolicyRequest, ReadPolicyResponse, ReadVerb, Visibility as Shown},
         k8s::io::api::authentication::v1::UserInfo,

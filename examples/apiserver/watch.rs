@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use gatepost::{
-    initialize::visibility::{WatchEvent, translated},
+    model::initialization::{WatchEvent, translated},
     wire::pb::gatepost::v1::ReadVerb,
 };
 use serde_json::json;

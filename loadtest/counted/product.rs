@@ -4,5 +4,5 @@ use std::process::ExitCode;
 
 /// The product, with this process's arguments.
 pub(super) fn main() -> ExitCode {
-    gatepost::cli::main()
+    gatepost::commands::main()
 }

@@ -8,11 +8,12 @@ use std::{sync::Arc, time::Duration};
 
 use gatepost::{
     initialize::{
-        Initializers,
-        controller::EVERY,
-        unfinished::{HeadRule, StoredEvent, StoredObject},
+        HeadRule, Initializers,
+        controller::SNAPSHOT_INTERVAL,
+        stored_objects::Following,
+        unfinished::{StoredEvent, StoredObject},
     },
-    live::{StoredObjects, stored_objects::Following},
+    live::StoredObjects,
     model::FailurePolicy,
 };
 use rustix::time::{ClockId, clock_gettime};
@@ -74,15 +75,15 @@ async fn once(objects: usize) -> Fallible<Passes> {
     let stored = Arc::new(StoredObjects::default());
     let mut following = stored.follow(&"apiserver".into());
     let report = |following: &Following, turn: usize| {
-        (0..objects).for_each(|number| _ = following.take(StoredEvent::Unfinished(object(number, turn))));
+        (0..objects).for_each(|number| _ = following.apply(StoredEvent::Unfinished(object(number, turn))));
     };
     report(&following, 0);
-    following.take(StoredEvent::Synced);
+    following.apply(StoredEvent::Synced);
     let first = call(&mut following).await?.0;
     report(&following, 1);
-    advance(EVERY).await;
+    advance(SNAPSHOT_INTERVAL).await;
     let moving = call(&mut following).await?.0;
-    advance(EVERY).await;
+    advance(SNAPSHOT_INTERVAL).await;
     let (mut overdue, mut longest, mut corrected) = (0.0, 0.0_f64, 0);
     // The controller has its say in the second in which it compares, too, where the configuration is newer than that.
     for _ in 0..=objects.div_ceil(CORRECTIONS) {

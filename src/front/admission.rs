@@ -9,7 +9,7 @@ use tokio::time::timeout_at;
 
 use super::{
     answer::{self, encode},
-    body::{self, Body, BodyReader, Progress},
+    body::{self, Body, BodyReader},
     head::{Format, GrpcHead, HttpHead},
     outgoing::Outgoing,
     refusal::Refusal,
@@ -60,8 +60,8 @@ async fn decide_grpc(
     let mut entered = front.enter(session, arrived)?;
     let message = {
         let timer = pin!(body::timer(arrived, deadline));
-        let progress = Progress::new(arrived, deadline, timer);
-        let body = BodyReader::begin(Body::Http2(body), None, &mut entered, progress, limits.message_bytes);
+        let body = Body::Http2(body);
+        let body = BodyReader::begin(body, None, &mut entered, deadline, timer, limits.message_bytes);
         body?.message(&gate.metrics).await?
     };
     let review = parse(message.len(), arrived, deadline, || inbound::view(message)).await?;
@@ -119,8 +119,7 @@ async fn decide_http(
     let mut entered = front.enter(session, arrived)?;
     let review = {
         let timer = pin!(body::timer(arrived, deadline));
-        let progress = Progress::new(arrived, deadline, timer);
-        let mut body = BodyReader::begin(body, declared, &mut entered, progress, limits.message_bytes)?;
+        let mut body = BodyReader::begin(body, declared, &mut entered, deadline, timer, limits.message_bytes)?;
         match format {
             Format::Json => {
                 let json = body.contiguous(&gate.metrics).await?;

@@ -25,7 +25,7 @@ const RETRY_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const STATUS_OK: HeaderValue = HeaderValue::from_static("0");
 
-/// Encodes a verdict as its review was encoded, beside the worker where it is large: a patch may have megabytes.
+/// Encodes a verdict as its review was encoded. A large one is encoded beside the worker: a patch may have megabytes.
 pub(super) async fn encode(review: Review, verdict: Verdict) -> Bytes {
     let annotations = verdict.audit_annotations.iter().map(|(key, value)| key.len() + value.len());
     let size = verdict.patch.as_ref().map_or(0, Bytes::len) + annotations.sum::<usize>();

@@ -102,10 +102,16 @@ fn broken(error: &hyper::Error) -> Refusal {
 pub(super) struct BodyReader<'a, 'b> {
     body: Body,
     entered: &'a mut InflightGuard<'b>,
-    progress: Progress<'a>,
+    deadline: Instant,
+    timer: Pin<&'a mut Sleep>,
     limit: usize,
     declared: Option<usize>,
     received: usize,
+}
+
+/// The request's only timer, to be pinned; tokio registers it only when the body is not already there.
+pub(super) fn timer(arrived: Instant, deadline: Deadline) -> Sleep {
+    tokio::time::sleep_until((arrived + ARRIVAL_GRACE).min(deadline.instant()).into())
 }
 
 impl<'a, 'b> BodyReader<'a, 'b> {
@@ -114,21 +120,16 @@ impl<'a, 'b> BodyReader<'a, 'b> {
         body: Body,
         declared: Option<usize>,
         entered: &'a mut InflightGuard<'b>,
-        progress: Progress<'a>,
+        deadline: Deadline,
+        timer: Pin<&'a mut Sleep>,
         limit: usize,
     ) -> Result<Self, Refusal> {
         match declared {
-            Some(0) => Err(Refusal::NoBody),
-            Some(declared) if declared > limit => Err(Refusal::TooLarge { declared, limit }),
-            _ => entered.could_hold(declared.unwrap_or(0)).map(|()| Self {
-                body,
-                entered,
-                progress,
-                limit,
-                declared,
-                received: 0,
-            }),
+            Some(0) => return Err(Refusal::NoBody),
+            Some(declared) if declared > limit => return Err(Refusal::TooLarge { declared, limit }),
+            _ => entered.could_hold(declared.unwrap_or(0))?,
         }
+        Ok(Self { body, entered, deadline: deadline.instant(), timer, limit, declared, received: 0 })
     }
 
     /// The body in one buffer: as it came if it came as one payload, else joined.
@@ -223,16 +224,35 @@ impl<'a, 'b> BodyReader<'a, 'b> {
         Ok(payload)
     }
 
-    /// The next payload that is not empty.
+    /// The next payload that is not empty; refused when the body comes too slowly.
     async fn next(&mut self) -> Result<Option<Bytes>, Refusal> {
         loop {
-            let body = &mut self.body;
-            let payload = self.progress.next(self.received, |cx| body.poll_next(cx)).await?;
-            let Some(payload) = payload.transpose()? else { return Ok(None) };
+            let payload = poll_fn(|cx| match self.body.poll_next(cx) {
+                Poll::Ready(payload) => Poll::Ready(payload.transpose()),
+                Poll::Pending => self.poll_pace(cx).map(Err),
+            });
+            let Some(payload) = payload.await? else { return Ok(None) };
             self.received += payload.len();
             if !payload.is_empty() {
                 return Ok(Some(payload));
             }
+        }
+    }
+
+    /// Pending while the body comes fast enough; else why it is refused.
+    fn poll_pace(&mut self, cx: &mut Context<'_>) -> Poll<Refusal> {
+        let received = self.received;
+        loop {
+            ready!(self.timer.as_mut().poll(cx));
+            let now = self.timer.deadline().into_std();
+            let within = now - self.entered.arrived;
+            if now >= self.deadline {
+                return Poll::Ready(Refusal::Deadline { within, received });
+            }
+            if (received as u128) * 1000 < MIN_RATE as u128 * within.as_millis() {
+                return Poll::Ready(Refusal::Stalled { within, received });
+            }
+            self.timer.as_mut().reset((now + PACE_INTERVAL).min(self.deadline).into());
         }
     }
 }
@@ -350,54 +370,6 @@ impl BodyPieces {
             // Its buffer stays ours as long as there is room in it.
             self.pinned += self.joined.len();
             self.chunks.push(self.joined.split().freeze());
-        }
-    }
-}
-
-/// A review on its way: when its head came, and by when the rest must be there.
-#[derive(Debug)]
-pub(super) struct Progress<'a> {
-    arrived: Instant,
-    deadline: Instant,
-    timer: Pin<&'a mut Sleep>,
-}
-
-/// The request's only timer, to be pinned; tokio registers it only when the body is not already there.
-pub(super) fn timer(arrived: Instant, deadline: Deadline) -> Sleep {
-    tokio::time::sleep_until((arrived + ARRIVAL_GRACE).min(deadline.instant()).into())
-}
-
-impl<'a> Progress<'a> {
-    pub(super) fn new(arrived: Instant, deadline: Deadline, timer: Pin<&'a mut Sleep>) -> Self {
-        Self { arrived, deadline: deadline.instant(), timer }
-    }
-
-    /// The next payload of a body from which `received` bytes have come; refused when they come too slowly.
-    pub(super) async fn next<T>(
-        &mut self,
-        received: usize,
-        mut payload: impl FnMut(&mut Context<'_>) -> Poll<T>,
-    ) -> Result<T, Refusal> {
-        poll_fn(|cx| match payload(cx) {
-            Poll::Ready(payload) => Poll::Ready(Ok(payload)),
-            Poll::Pending => self.poll(cx, received).map(Err),
-        })
-        .await
-    }
-
-    /// Pending while it comes fast enough; else why it is refused.
-    fn poll(&mut self, cx: &mut Context<'_>, received: usize) -> Poll<Refusal> {
-        loop {
-            ready!(self.timer.as_mut().poll(cx));
-            let now = self.timer.deadline().into_std();
-            let within = now - self.arrived;
-            if now >= self.deadline {
-                return Poll::Ready(Refusal::Deadline { within, received });
-            }
-            if (received as u128) * 1000 < MIN_RATE as u128 * within.as_millis() {
-                return Poll::Ready(Refusal::Stalled { within, received });
-            }
-            self.timer.as_mut().reset((now + PACE_INTERVAL).min(self.deadline).into());
         }
     }
 }

@@ -1,8 +1,7 @@
 //! Drain: the end of serving, as connections see it.
 //!
 //! Over HTTP/1.1 only an answer can announce that the connection will be closed. Closing it while a request is on its
-//! way refuses that request. So after the beginning of a drain there is a *grace* in which a connection may still ask
-//! what its peer has sent, or is sending.
+//! way refuses that request. So a drain begins with a *grace*, in which a connection still takes requests.
 
 use std::time::Duration;
 
@@ -23,7 +22,7 @@ pub(crate) enum Life {
     Over,
 }
 
-/// The stage, as a connection watches it. Without a sender nobody serves any more.
+/// Watches the stage for one connection. A dropped sender counts as a drain.
 #[derive(Clone, Debug)]
 pub(crate) struct DrainSignal {
     life: watch::Receiver<Life>,

@@ -16,6 +16,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, header, request::Parts};
 
 use super::refusal::Refusal;
 use crate::{
+    cel,
     model::{Deadline, Hops, Labels},
     wire::{names, namespace},
 };
@@ -44,7 +45,7 @@ pub(super) struct GrpcHead {
     pub(super) stores_unfinished: bool,
     /// The Gateposts that the review has passed through.
     pub(super) hops: Hops,
-    /// Identifier of the request in the caller's audit log, where it sent a usable one.
+    /// Identifier of the request in the caller's audit log, if it sent a usable one.
     pub(super) audit_id: Option<Box<str>>,
 }
 
@@ -99,7 +100,7 @@ pub(super) struct HttpHead {
     pub(super) format: Format,
     /// Latest time for the verdict, the margin already taken off.
     pub(super) deadline: Deadline,
-    /// Length of the body, where it is declared.
+    /// Length of the body, if declared.
     pub(super) declared: Option<usize>,
     /// The Gateposts that it has passed through.
     pub(super) hops: Hops,
@@ -202,7 +203,7 @@ pub(super) fn media_type(value: &HeaderValue) -> &[u8] {
     value.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii()
 }
 
-/// Timeout of a call of health or reflection, where its caller gives a readable one.
+/// Timeout of a call of health or reflection, if its caller gives a readable one.
 pub(super) fn aux_timeout(headers: &HeaderMap) -> Option<Duration> {
     grpc_timeout(headers.get(GRPC_TIMEOUT)?.as_bytes())
 }
@@ -227,55 +228,8 @@ fn grpc_timeout(value: &[u8]) -> Option<Duration> {
 
 /// A duration without a sign, as Go's `time.ParseDuration` reads it: `10s`, `1m30s`, `500ms`, `1.5h`.
 fn go_duration(text: &str) -> Option<Duration> {
-    if text == "0" {
-        return Some(Duration::ZERO);
-    }
-    let mut rest = text;
-    let mut whole = Duration::ZERO;
-    while !rest.is_empty() || text.is_empty() {
-        let number = leading(rest, |sign| sign.is_ascii_digit() || sign == '.')?;
-        rest = &rest[number.len()..];
-        let unit = leading(rest, |sign| !sign.is_ascii_digit() && sign != '.')?;
-        rest = &rest[unit.len()..];
-        let (integer, fraction) = number.split_once('.').unwrap_or((number, ""));
-        if fraction.contains('.') || (integer.is_empty() && fraction.is_empty()) {
-            return None;
-        }
-        let unit = nanos(unit)?;
-        let integer = if integer.is_empty() { 0 } else { integer.parse::<u64>().ok()? };
-        whole = whole.checked_add(Duration::from_nanos(integer.checked_mul(unit)?))?;
-        whole = whole.checked_add(Duration::from_nanos(part(fraction, unit)))?;
-    }
-    Some(whole)
-}
-
-/// Longest beginning of characters of that sort; `None` if empty.
-fn leading(text: &str, sort: impl Fn(char) -> bool) -> Option<&str> {
-    let end = text.find(|sign| !sort(sign)).unwrap_or(text.len());
-    (end > 0).then(|| &text[..end])
-}
-
-fn nanos(unit: &str) -> Option<u64> {
-    Some(match unit {
-        "ns" => 1,
-        "us" | "\u{b5}s" | "\u{3bc}s" => 1_000,
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        "m" => 60_000_000_000,
-        "h" => 3_600_000_000_000,
-        _ => return None,
-    })
-}
-
-/// The digits after the point, as nanoseconds.
-fn part(digits: &str, unit: u64) -> u64 {
-    let (mut nanos, mut scale) = (0, unit);
-    for digit in digits.bytes().filter(u8::is_ascii_digit) {
-        // No unit has so many nanoseconds that ten times of it would overflow.
-        nanos += scale * u64::from(digit - b'0') / 10;
-        scale /= 10;
-    }
-    nanos
+    let unsigned = Some(text).filter(|text| !text.starts_with(['+', '-']))?;
+    u64::try_from(cel::parse_go_duration(unsigned)?).ok().map(Duration::from_nanos)
 }
 
 #[cfg(test)]

@@ -24,29 +24,34 @@ use crate::{
     model::Deadline,
 };
 
-/// Memory of a review beside its bytes, about: its stream, its task, and its calls of a few hooks.
-const REVIEW: usize = 8 << 10;
-/// Memory of a verdict beside its bytes, about: its stream, and the heads of its frames.
-const VERDICT: usize = 1 << 10;
+/// Approximate memory of a review besides its bytes: its stream, its task, and its calls of a few hooks.
+const REVIEW_OVERHEAD: usize = 8 << 10;
+/// Approximate memory of a verdict besides its bytes: its stream, and the heads of its frames.
+const VERDICT_OVERHEAD: usize = 1 << 10;
 
 /// Reviews and verdicts in flight in the whole process.
 #[derive(Debug)]
 pub struct Inflight {
     budget: Arc<MemoryBudget>,
-    /// The largest review: a client's share is never less.
-    largest: usize,
-    /// Memory of every review and every verdict beside its bytes.
-    beside: (usize, usize),
+    /// Size of the largest review: a client's share is never less.
+    max_review: usize,
+    /// Memory of every review and every verdict besides its bytes.
+    overhead: (usize, usize),
     requests: AtomicUsize,
 }
 
 impl Inflight {
-    /// Nothing in flight; what comes is held in that budget.
-    pub fn new(budget: Arc<MemoryBudget>, largest: usize) -> Arc<Self> {
-        Arc::new(Self { budget, largest, beside: (REVIEW, VERDICT), requests: AtomicUsize::new(0) })
+    /// Nothing in flight; reviews and verdicts will be held in that budget.
+    pub fn new(budget: Arc<MemoryBudget>, max_review: usize) -> Arc<Self> {
+        Arc::new(Self {
+            budget,
+            max_review,
+            overhead: (REVIEW_OVERHEAD, VERDICT_OVERHEAD),
+            requests: AtomicUsize::new(0),
+        })
     }
 
-    /// One more request, whose head arrived then on that connection; it ends when the guard is dropped.
+    /// Begins a request whose head arrived then on that connection; it ends when the guard is dropped.
     pub(super) fn enter<'a>(
         &'a self,
         clients: &Clients,
@@ -66,12 +71,12 @@ impl Inflight {
     /// Share of that client at that second. Never less than for one of the largest reviews.
     pub(super) fn share(&self, clients: &Clients, client: &ConnectedClient, second: u64) -> Share {
         let share = clients.share(client, self.budget.ceiling(Purpose::Review), second);
-        Share { own: share.own.max(self.largest), of_all: share.of_all.max(self.largest) }
+        Share { own: share.own.max(self.max_review), of_all: share.of_all.max(self.max_review) }
     }
 
-    /// Would there be room for a call of so many bytes, were it the only one? Else trying again is no use.
+    /// Refuses a call of so many bytes if there would be no room even for it alone: trying again is no use.
     fn could_hold(&self, bytes: usize) -> Result<(), Refusal> {
-        let limit = self.budget.ceiling(Purpose::Review).saturating_sub(self.beside.0);
+        let limit = self.budget.ceiling(Purpose::Review).saturating_sub(self.overhead.0);
         if bytes > limit { Err(Refusal::TooLargeForMemory { bytes, limit }) } else { Ok(()) }
     }
 
@@ -118,7 +123,7 @@ impl Inflight {
 pub struct InflightGuard<'a> {
     inflight: &'a Inflight,
     session: &'a Session,
-    arrived: Instant,
+    pub(super) arrived: Instant,
     second: u64,
     share: Share,
     held: Reservation,
@@ -132,26 +137,26 @@ impl InflightGuard<'_> {
 
     /// Reserves room until there is so much.
     pub(super) fn reserve(&mut self, bytes: usize) -> Result<(), Refusal> {
-        let more = (bytes + self.inflight.beside.0).saturating_sub(self.held.bytes());
+        let more = (bytes + self.inflight.overhead.0).saturating_sub(self.held.bytes());
         if more == 0 {
             return Ok(());
         }
         self.inflight.try_grow(&mut self.held, &self.session.client, self.share, more, bytes)
     }
 
-    /// Gives back what is held beyond `bytes`.
+    /// Gives back room beyond `bytes`.
     pub(super) fn shrink_to(&mut self, bytes: usize) {
         let before = self.held.bytes();
-        self.held.shrink_to(bytes + self.inflight.beside.0);
+        self.held.shrink_to(bytes + self.inflight.overhead.0);
         self.session.client.give_back(before - self.held.bytes());
     }
 
-    /// The request is decided: what it held holds its verdict from now on, until that is written.
+    /// Ends the request: what it held holds its verdict from now on, until that is written.
     pub(super) fn decided(mut self, verdict: Bytes, deadline: Deadline) -> Result<Outgoing, Refusal> {
         let bytes = verdict.len();
         let mut held = mem::replace(&mut self.held, self.inflight.budget.empty(Purpose::Review));
         self.session.client.give_back(held.bytes());
-        if !held.turn_into(Purpose::Verdict, bytes + self.inflight.beside.1) {
+        if !held.turn_into(Purpose::Verdict, bytes + self.inflight.overhead.1) {
             return Err(Refusal::Overloaded { bytes });
         }
         self.session.had_verdict();

@@ -146,7 +146,7 @@ impl Quota {
             *taken = Some(counter);
             if counter.fetch_add(1, Relaxed) >= limit {
                 return Err(match self.places {
-                    Places::Aux => Refusal::ColdTooMany,
+                    Places::Aux => Refusal::TooManyAuxCalls,
                     Places::Attached => Refusal::TooManyInstances,
                     Places::Initialization => Refusal::TooManyHolds,
                 });

@@ -14,7 +14,7 @@ use std::{
 
 use bytes::{Buf, Bytes};
 
-use crate::{live::hub::TaskMessage, memory::Reservation};
+use crate::{initialize::hub::TaskMessage, memory::Reservation};
 
 /// Time for a verdict beyond its deadline to be written.
 const WRITE_GRACE: Duration = Duration::from_secs(2);

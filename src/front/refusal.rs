@@ -24,22 +24,22 @@
 //! | a message that comes at less than 16 KiB a second, after 5 s | DEADLINE_EXCEEDED | 408 |
 //! | a message that is not whole by the deadline | DEADLINE_EXCEEDED | 408 |
 //! | a message that is not an AdmissionReview with a request, uid and operation | INVALID_ARGUMENT | 400 |
-//! | a claim of an initializer's name by somebody who may not have it | PERMISSION_DENIED | |
+//! | a claim to an initializer's name that is not admitted | PERMISSION_DENIED | |
 //! | a stream of an initializer that does not begin with a claim | INVALID_ARGUMENT | |
 //! | more instances of initializers than there are places | RESOURCE_EXHAUSTED | |
-//! | a message of `gatepost.v1.Initialization` that is none of it, has texts that no object has, or asks about no possible write | INVALID_ARGUMENT | |
+//! | an invalid message of `gatepost.v1.Initialization`, one with longer texts than an object has, or about an impossible write | INVALID_ARGUMENT | |
 //! | more calls of it at once than there are places | RESOURCE_EXHAUSTED, `grpc-retry-pushback-ms` | |
 //! | a hold while the process ends | UNAVAILABLE | |
 //! | a request that made us panic | INTERNAL | 500 |
 //!
-//! An answer over HTTP has a `metav1.Status` as its body, since client-go shows its message to whoever sent the write.
+//! An answer over HTTP has a `metav1.Status` as its body, since client-go shows its message to the client.
 //!
-//! 408 rather than 504 for a body that does not arrive: nobody behind us was waited for, only the caller. And 503 with
-//! `retry-after` for overload, because kube-apiserver then asks again, within the hook's timeout.
+//! 408 rather than 504 for a body that does not arrive: only the caller was waited for, and no hook. And 503 with
+//! `retry-after` for overload, because kube-apiserver then tries again, within the hook's timeout.
 //!
 //! The line between INTERNAL and INVALID_ARGUMENT is gRPC's own: a broken frame is the fault of the caller's gRPC
 //! library and says nothing about the review in it (grpc-go and grpc-java answer INTERNAL as well); a whole message
-//! that is no review is the fault of whoever wrote it.
+//! that is no review is the fault of its author.
 //!
 //! `te: trailers` is not insisted on: HTTP/2 itself forbids any other value, and a caller without it still reads
 //! trailers.
@@ -116,11 +116,11 @@ pub(super) enum Refusal {
     )]
     TooLargeForMemory { bytes: usize, limit: usize },
     #[error("a call of this service sends at most {limit} bytes")]
-    ColdTooLong { limit: usize },
+    AuxTooLong { limit: usize },
     #[error("too many calls of health and reflection at once")]
-    ColdTooMany,
+    TooManyAuxCalls,
     #[error("the call took longer than {}", humantime::format_duration(*within))]
-    ColdDeadline { within: Duration },
+    CallDeadline { within: Duration },
     #[error("the name is not configured as one that you may claim: see `attach` of the initializer")]
     NotYours,
     #[error("the first message must be a claim, and each message one gatepost.v1.InitializerMessage")]
@@ -151,146 +151,80 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    /// True where gRPC cannot be spoken, because what came is not gRPC.
+    /// True if the answer cannot be gRPC, because the request is not.
     pub(super) fn is_plain_http(&self) -> bool {
         matches!(self, Self::UnknownPath { .. } | Self::Method | Self::NotGrpc | Self::GrpcOverHttp1)
     }
 
     /// The gRPC status.
     pub(super) fn code(&self) -> Code {
-        match self {
-            Self::UnknownMethod { .. } | Self::UnknownService { .. } | Self::UnknownPath { .. } | Self::Compressed => {
-                Code::Unimplemented
-            }
-            Self::Timeout
-            | Self::TimeoutParameter
-            | Self::NamespaceLabels
-            | Self::Unfinished
-            | Self::Hops
-            | Self::NotAClaim
-            | Self::NotAMessage
-            | Self::NotAReview(_) => Code::InvalidArgument,
-            Self::Loop(_) => Code::FailedPrecondition,
-            Self::TooLarge { .. }
-            | Self::TooLong { .. }
-            | Self::TooLargeForMemory { .. }
-            | Self::Overloaded { .. }
-            | Self::Share { .. }
-            | Self::ColdTooLong { .. }
-            | Self::TooManyInstances
-            | Self::TooManyHolds
-            | Self::ColdTooMany => Code::ResourceExhausted,
-            Self::Draining => Code::Unavailable,
-            Self::NotYours => Code::PermissionDenied,
-            Self::DeadlineZero | Self::Deadline { .. } | Self::Stalled { .. } | Self::ColdDeadline { .. } => {
-                Code::DeadlineExceeded
-            }
-            Self::Cancelled => Code::Cancelled,
-            Self::Method
-            | Self::NotGrpc
-            | Self::ContentType
-            | Self::ContentEncoding
-            | Self::GrpcOverHttp1
-            | Self::NoBody
-            | Self::BrokenBody
-            | Self::NoMessage { .. }
-            | Self::Incomplete { .. }
-            | Self::MoreThanOne { .. }
-            | Self::Flag(_)
-            | Self::Bug => Code::Internal,
-        }
+        self.statuses().0
     }
 
     /// The HTTP status.
     pub(super) fn http(&self) -> StatusCode {
-        match self {
-            Self::UnknownPath { .. } | Self::UnknownMethod { .. } | Self::UnknownService { .. } => {
-                StatusCode::NOT_FOUND
-            }
-            Self::Method => StatusCode::METHOD_NOT_ALLOWED,
-            Self::NotGrpc | Self::ContentType | Self::ContentEncoding | Self::Compressed => {
-                StatusCode::UNSUPPORTED_MEDIA_TYPE
-            }
-            Self::GrpcOverHttp1 => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
-            Self::TooLarge { .. }
-            | Self::TooLong { .. }
-            | Self::TooLargeForMemory { .. }
-            | Self::ColdTooLong { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::Overloaded { .. }
-            | Self::Share { .. }
-            | Self::ColdTooMany
-            | Self::TooManyInstances
-            | Self::TooManyHolds
-            | Self::Draining => StatusCode::SERVICE_UNAVAILABLE,
-            Self::NotYours => StatusCode::FORBIDDEN,
-            Self::Deadline { .. } | Self::Stalled { .. } | Self::ColdDeadline { .. } | Self::Cancelled => {
-                StatusCode::REQUEST_TIMEOUT
-            }
-            Self::Timeout
-            | Self::TimeoutParameter
-            | Self::DeadlineZero
-            | Self::NamespaceLabels
-            | Self::Unfinished
-            | Self::Hops
-            | Self::NoBody
-            | Self::BrokenBody
-            | Self::NoMessage { .. }
-            | Self::Incomplete { .. }
-            | Self::MoreThanOne { .. }
-            | Self::Flag(_)
-            | Self::NotAClaim
-            | Self::NotAMessage
-            | Self::NotAReview(_) => StatusCode::BAD_REQUEST,
-            Self::Loop(_) => StatusCode::LOOP_DETECTED,
-            Self::Bug => StatusCode::INTERNAL_SERVER_ERROR,
-        }
+        self.statuses().1
     }
 
-    /// Label for the count; `None` for a drain, and for a bug, which is counted as a request that ended internally.
+    /// Label for the count; `None` for a drain, which sends the caller elsewhere, and for a bug, which is counted as a
+    /// request that ended internally.
     pub(super) fn counted(&self) -> Option<Refused> {
-        Some(match self {
-            Self::UnknownPath { .. } => Refused::UnknownPath,
-            Self::Method => Refused::Method,
-            Self::NotGrpc | Self::ContentType => Refused::ContentType,
-            Self::GrpcOverHttp1 => Refused::Protocol,
-            Self::UnknownMethod { .. } | Self::UnknownService { .. } => Refused::UnknownMethod,
-            Self::Compressed | Self::ContentEncoding => Refused::Compressed,
-            Self::Timeout | Self::TimeoutParameter => Refused::Timeout,
-            Self::NamespaceLabels => Refused::NamespaceLabels,
-            Self::Loop(_) => Refused::Loop,
-            Self::Hops
-            | Self::Unfinished
-            | Self::NoBody
+        self.statuses().2
+    }
+
+    /// The gRPC status, the HTTP status, and the label for the count.
+    fn statuses(&self) -> (Code, StatusCode, Option<Refused>) {
+        use StatusCode as Http;
+        let (code, http, label) = match self {
+            Self::UnknownPath { .. } => (Code::Unimplemented, Http::NOT_FOUND, Refused::UnknownPath),
+            Self::UnknownMethod { .. } | Self::UnknownService { .. } => {
+                (Code::Unimplemented, Http::NOT_FOUND, Refused::UnknownMethod)
+            }
+            Self::Method => (Code::Internal, Http::METHOD_NOT_ALLOWED, Refused::Method),
+            Self::NotGrpc | Self::ContentType => (Code::Internal, Http::UNSUPPORTED_MEDIA_TYPE, Refused::ContentType),
+            Self::GrpcOverHttp1 => (Code::Internal, Http::HTTP_VERSION_NOT_SUPPORTED, Refused::Protocol),
+            Self::Compressed => (Code::Unimplemented, Http::UNSUPPORTED_MEDIA_TYPE, Refused::Compressed),
+            Self::ContentEncoding => (Code::Internal, Http::UNSUPPORTED_MEDIA_TYPE, Refused::Compressed),
+            Self::Timeout | Self::TimeoutParameter => (Code::InvalidArgument, Http::BAD_REQUEST, Refused::Timeout),
+            Self::NamespaceLabels => (Code::InvalidArgument, Http::BAD_REQUEST, Refused::NamespaceLabels),
+            Self::Unfinished | Self::Hops | Self::NotAClaim | Self::NotAMessage => {
+                (Code::InvalidArgument, Http::BAD_REQUEST, Refused::Framing)
+            }
+            Self::NotAReview(_) => (Code::InvalidArgument, Http::BAD_REQUEST, Refused::NotAReview),
+            Self::Loop(_) => (Code::FailedPrecondition, Http::LOOP_DETECTED, Refused::Loop),
+            Self::NoBody
             | Self::BrokenBody
             | Self::NoMessage { .. }
             | Self::Incomplete { .. }
             | Self::MoreThanOne { .. }
-            | Self::NotAClaim
-            | Self::NotAMessage
-            | Self::Flag(_) => Refused::Framing,
-            Self::TooLarge { .. }
-            | Self::TooLong { .. }
-            | Self::TooLargeForMemory { .. }
-            | Self::ColdTooLong { .. } => Refused::TooLarge,
-            Self::Overloaded { .. } => Refused::Overloaded,
-            Self::Share { .. } | Self::ColdTooMany | Self::TooManyHolds => Refused::ClientShare,
-            Self::TooManyInstances => Refused::Instances,
-            Self::NotYours => Refused::Claim,
-            Self::DeadlineZero | Self::Deadline { .. } | Self::ColdDeadline { .. } => Refused::Deadline,
-            Self::Stalled { .. } => Refused::Stalled,
-            Self::NotAReview(_) => Refused::NotAReview,
-            Self::Cancelled => Refused::Cancelled,
-            // The caller is sent elsewhere, and nothing is refused.
-            Self::Draining | Self::Bug => return None,
-        })
+            | Self::Flag(_) => (Code::Internal, Http::BAD_REQUEST, Refused::Framing),
+            Self::TooLarge { .. } | Self::TooLong { .. } | Self::TooLargeForMemory { .. } | Self::AuxTooLong { .. } => {
+                (Code::ResourceExhausted, Http::PAYLOAD_TOO_LARGE, Refused::TooLarge)
+            }
+            Self::Overloaded { .. } => (Code::ResourceExhausted, Http::SERVICE_UNAVAILABLE, Refused::Overloaded),
+            Self::Share { .. } | Self::TooManyAuxCalls | Self::TooManyHolds => {
+                (Code::ResourceExhausted, Http::SERVICE_UNAVAILABLE, Refused::ClientShare)
+            }
+            Self::TooManyInstances => (Code::ResourceExhausted, Http::SERVICE_UNAVAILABLE, Refused::Instances),
+            Self::NotYours => (Code::PermissionDenied, Http::FORBIDDEN, Refused::Claim),
+            Self::DeadlineZero => (Code::DeadlineExceeded, Http::BAD_REQUEST, Refused::Deadline),
+            Self::Deadline { .. } | Self::CallDeadline { .. } => {
+                (Code::DeadlineExceeded, Http::REQUEST_TIMEOUT, Refused::Deadline)
+            }
+            Self::Stalled { .. } => (Code::DeadlineExceeded, Http::REQUEST_TIMEOUT, Refused::Stalled),
+            Self::Cancelled => (Code::Cancelled, Http::REQUEST_TIMEOUT, Refused::Cancelled),
+            Self::Draining => return (Code::Unavailable, Http::SERVICE_UNAVAILABLE, None),
+            Self::Bug => return (Code::Internal, Http::INTERNAL_SERVER_ERROR, None),
+        };
+        (code, http, Some(label))
     }
 }
 
 /// Text from the wire, fit to be repeated: printable ASCII, at most 100 characters.
 pub(super) fn shortened(text: &str) -> String {
-    const LONGEST: usize = 100;
-    let mut short: String = text.chars().take(LONGEST).map(|c| if c.is_ascii_graphic() { c } else { '?' }).collect();
-    if text.chars().nth(LONGEST).is_some() {
+    const MAX_CHARS: usize = 100;
+    let mut short: String = text.chars().take(MAX_CHARS).map(|c| if c.is_ascii_graphic() { c } else { '?' }).collect();
+    if text.chars().nth(MAX_CHARS).is_some() {
         short.push_str("...");
     }
     short

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     memory::{MemoryBudget, Purpose},
-    review::Gate,
+    review::AdmissionDeps,
     telemetry::Reading,
 };
 
@@ -29,7 +29,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Front {
     /// The gate reviews are brought to.
-    pub gate: Arc<Gate>,
+    pub gate: Arc<AdmissionDeps>,
     /// Limits on callers.
     pub limits: FrontLimits,
     /// Reviews and verdicts in flight.
@@ -62,7 +62,11 @@ pub struct BuildError(#[from] tonic_reflection::server::Error);
 
 impl Front {
     /// Builds the front and registers what it knows with the gate's metrics.
-    pub fn new(gate: Arc<Gate>, limits: FrontLimits, budget: Arc<MemoryBudget>) -> Result<Arc<Self>, BuildError> {
+    pub fn new(
+        gate: Arc<AdmissionDeps>,
+        limits: FrontLimits,
+        budget: Arc<MemoryBudget>,
+    ) -> Result<Arc<Self>, BuildError> {
         observe_memory(&gate, &budget);
         let inflight = Inflight::new(budget, limits.message_bytes);
         let requests = Arc::clone(&inflight);
@@ -126,7 +130,7 @@ impl Front {
 }
 
 /// Registers the readings of the memory budget with the metrics.
-fn observe_memory(gate: &Gate, budget: &Arc<MemoryBudget>) {
+fn observe_memory(gate: &AdmissionDeps, budget: &Arc<MemoryBudget>) {
     for purpose in Purpose::ALL {
         let reading = match purpose {
             Purpose::Review => Reading::HeldForReviews,

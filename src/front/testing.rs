@@ -22,7 +22,7 @@ use super::{
 use crate::{
     live::Current,
     memory::MemoryBudget,
-    review::{Gate, Reasons, Speculation},
+    review::{AdmissionDeps, Reasons, Speculation},
     telemetry::Audit,
 };
 
@@ -32,7 +32,7 @@ pub(super) const MESSAGE: &[u8] =
 
 /// A front with that memory budget, freshly configured.
 pub(super) fn front(budget: usize) -> Arc<Front> {
-    let gate = Gate {
+    let gate = AdmissionDeps {
         current: Arc::new(Current::new(Instant::now())),
         metrics: Arc::default(),
         audit: Arc::new(Audit::off()),

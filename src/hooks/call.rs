@@ -1,62 +1,194 @@
-//! Call: one question on its way to one hook.
+//! Call: one call of one hook, and its result: a reply, or a failure with the evidence on whether the hook has processed
+//! the call.
 
-use std::{sync::Arc, time::Instant};
-
-use super::{HookRequest, Responses, Reuse};
-use crate::{
-    model::{Hops, Rope},
-    wire::names,
+use std::{
+    future::poll_fn,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Poll, Waker},
+    time::Instant,
 };
 
-/// Method or path of the hook.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
-    /// `gatepost.v1.Admission/Review`
-    Review,
-    /// `gatepost.v1.Admission/Mutate`
-    Mutate,
-    /// `gatepost.v1.Admission/Validate`
-    Validate,
-    /// `grpc.health.v1.Health/Check`
-    Health,
-}
+use smallvec::SmallVec;
 
-impl Method {
-    /// The request path.
-    pub const fn path(self) -> &'static str {
-        match self {
-            Self::Review => names::REVIEW,
-            Self::Mutate => names::MUTATE,
-            Self::Validate => names::VALIDATE,
-            Self::Health => names::HEALTH_CHECK,
-        }
-    }
-}
+use super::{protocol::HookRequest, reply::Reply};
+use crate::model::{CallFailure, Hops, Rope};
 
-/// One question on its way to one hook. Cloning it copies no body.
+/// Maximum number of resends of a call that its hook has not processed.
+const MAX_RESENDS: u8 = 2;
+
+/// A call of one hook. Its clones share the body.
 #[derive(Clone, Debug)]
 pub struct Call {
     /// Request to send.
     pub request: HookRequest,
-    /// The encoded review: the same rope for every hook that wants this encoding.
+    /// The encoded review, shared by all hooks with this encoding.
     pub body: Rope,
-    /// End of the hook's own timeout; the rest of it is sent as `grpc-timeout`.
+    /// End of the hook's timeout. The time left is sent as `grpc-timeout`.
     pub deadline: Instant,
     /// Receiver of the answer.
     pub responses: Arc<Responses>,
     /// Tag of the call in `responses`.
     pub tag: u32,
-    /// Which connection may carry it.
+    /// Connections that may carry it.
     pub reuse: Reuse,
-    /// Number of earlier sends that were not processed; failures name it.
+    /// Number of earlier sends that were not processed, for messages.
     pub resends: u8,
-    /// The Gateposts that the review has passed through, this one included; sent to the hook.
+    /// Number of Gateposts that the review has passed through, this one included. It is sent to the hook.
     pub hops: Hops,
 }
 
 impl Call {
-    /// True when nobody waits for the answer any more.
+    /// True if its responses are closed.
     pub(super) fn is_abandoned(&self) -> bool {
         self.responses.is_closed()
+    }
+}
+
+/// A call without an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedCall {
+    /// Reason why there is no answer.
+    pub failure: CallFailure,
+    /// Evidence on whether the hook has processed it.
+    pub evidence: ProcessingEvidence,
+}
+
+impl From<CallFailure> for FailedCall {
+    /// Without evidence.
+    fn from(failure: CallFailure) -> Self {
+        Self { failure, evidence: ProcessingEvidence::Perhaps }
+    }
+}
+
+/// Evidence on whether a hook has processed a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProcessingEvidence {
+    /// None: it may have, in part or as a whole.
+    Perhaps,
+    /// It has not: the hook reset the stream with REFUSED_STREAM. RFC 9113 §8.7.
+    Refused,
+    /// It has not: the hook's GOAWAY names an earlier stream as the last one. RFC 9113 §6.8.
+    BeyondGoAway,
+    /// Hardly: a reused HTTP/1.1 connection ended before a byte of the answer.
+    Stale {
+        /// True if some of the call may have reached the hook.
+        sent: bool,
+    },
+}
+
+/// Connections that may carry a call over HTTP/1.1. HTTP/2 has one connection for all calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reuse {
+    /// An idle connection, or else a new one.
+    #[default]
+    Allowed,
+    /// A new connection only.
+    Forbidden,
+}
+
+impl ProcessingEvidence {
+    /// Connections for one more send of a call that was resent `resends` times; `None` if the call has failed.
+    ///
+    /// The caller applies this: the transport reports the evidence, and sends nothing twice of its own accord.
+    pub fn resend(self, resends: u8, idempotent: bool) -> Option<Reuse> {
+        match self {
+            Self::Perhaps => None,
+            // Once, as Go does: the hook may have had too many at that moment.
+            Self::Refused => (resends == 0).then_some(Reuse::Allowed),
+            Self::BeyondGoAway => (resends < MAX_RESENDS).then_some(Reuse::Allowed),
+            Self::Stale { sent } => (resends < MAX_RESENDS && (idempotent || !sent)).then_some(Reuse::Forbidden),
+        }
+    }
+}
+
+/// Result of one call: the call's tag, and the hook's reply or its failure.
+pub type Arrival = (u32, Result<Reply, FailedCall>);
+
+/// Receiver of the answers to one request's calls, in the order of their arrival. It is one allocation for each request,
+/// whatever the number of hooks.
+#[derive(Debug, Default)]
+pub struct Responses(Mutex<ResponsesState>);
+
+#[derive(Debug, Default)]
+struct ResponsesState {
+    arrived: SmallVec<[Arrival; 4]>,
+    waker: Option<Waker>,
+    closed: bool,
+}
+
+impl Responses {
+    fn state(&self) -> MutexGuard<'_, ResponsesState> {
+        // Nothing panics while the lock is held.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds the result of one call, and wakes the owner.
+    pub(super) fn deliver(&self, tag: u32, result: Result<Reply, FailedCall>) {
+        let waker = {
+            let mut state = self.state();
+            if state.closed {
+                return;
+            }
+            state.arrived.push((tag, result));
+            state.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Waits for the next result, and takes all that have arrived.
+    pub async fn take(&self) -> SmallVec<[Arrival; 4]> {
+        poll_fn(|cx| {
+            let mut state = self.state();
+            if !state.arrived.is_empty() {
+                return Poll::Ready(std::mem::take(&mut state.arrived));
+            }
+            match &mut state.waker {
+                Some(waker) => waker.clone_from(cx.waker()),
+                none => *none = Some(cx.waker().clone()),
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Takes all results that have arrived.
+    pub(super) fn take_now(&self) -> SmallVec<[Arrival; 4]> {
+        std::mem::take(&mut self.state().arrived)
+    }
+
+    /// Drops later answers. Calls that are not answered yet may be cancelled.
+    pub fn close(&self) {
+        let mut state = self.state();
+        state.closed = true;
+        state.waker = None;
+        state.arrived = SmallVec::new();
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.state().closed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_was_not_processed_is_resent_at_most_twice() {
+        use Reuse::{Allowed, Forbidden};
+        let (unsent, silent) = (ProcessingEvidence::Stale { sent: false }, ProcessingEvidence::Stale { sent: true });
+        for (evidence, idempotent, connections) in [
+            (ProcessingEvidence::Perhaps, true, [None, None, None]),
+            (ProcessingEvidence::Refused, false, [Some(Allowed), None, None]),
+            (ProcessingEvidence::BeyondGoAway, false, [Some(Allowed), Some(Allowed), None]),
+            (unsent, false, [Some(Forbidden), Some(Forbidden), None]),
+            (silent, false, [None, None, None]),
+            (silent, true, [Some(Forbidden), Some(Forbidden), None]),
+        ] {
+            let chosen = [0, 1, 2].map(|resends| evidence.resend(resends, idempotent));
+            assert_eq!(chosen, connections, "{evidence:?}, idempotent: {idempotent}");
+        }
     }
 }

@@ -5,13 +5,17 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::runtime::Handle;
 
 use super::{
-    Resources, call::Call, command::Probe, dialler::Dialler, http1::IdleArbiter, patch_rates::PatchRates,
+    call::Call,
+    commands::Probe,
+    dialler::{Dialler, Resources},
+    http1::IdleArbiter,
+    patch_rates::PatchRates,
     worker_client::WorkerClient,
 };
 use crate::model::Endpoint;
 
-/// The live connections to one endpoint: one client for each worker, so that a request crosses no thread, HTTP/2 opened
-/// ahead; and a spare one for retries. Dropping the last reference closes them once the calls under way have ended.
+/// The live connections to one endpoint: one client for each worker, so that a request crosses no thread, and a spare one
+/// for retries. HTTP/2 connections are opened ahead. When the last reference is dropped, they close with their last calls.
 #[derive(Debug)]
 pub struct Channel {
     dialler: Arc<Dialler>,
@@ -23,17 +27,17 @@ pub struct Channel {
     patch_rates: Mutex<Vec<(Arc<str>, Arc<PatchRates>)>>,
 }
 
-/// Beyond this many paths, what nobody holds any longer is forgotten.
-const PATHS: usize = 64;
+/// Number of paths from which on unused patch rates are dropped.
+const PATHS_BEFORE_CLEANUP: usize = 64;
 
 impl Channel {
-    /// As [`Channel::open_within`], for callers that hold whatever is answered.
+    /// As [`Channel::open_within`], without limits.
     pub fn open(endpoint: Endpoint, tls: Option<Arc<rustls::ClientConfig>>, workers: &[Handle]) -> Arc<Self> {
         Self::open_within(&Resources::unlimited(), endpoint, tls, workers)
     }
 
-    /// Opens one client on each worker's runtime (at least one). Returns at once; what is dialled ahead is dialled in
-    /// the background. It shares `resources` with the channels to all other hooks.
+    /// Opens one client on each worker's runtime (at least one). It shares `resources` with the channels to all other hooks.
+    /// Returns at once: connections are dialled in the background.
     pub fn open_within(
         resources: &Resources,
         endpoint: Endpoint,
@@ -58,14 +62,14 @@ impl Channel {
         &self.dialler.endpoint
     }
 
-    /// Patch rates of the hook at that path, the same at every call while they are in use. Takes a lock: call it once a
-    /// generation.
+    /// Patch rates of the hook at that path, the same at every call while they are in use. It takes a lock: call it once for
+    /// each generation.
     pub fn patch_rates(&self, path: &Arc<str>) -> Arc<PatchRates> {
         let mut known = self.patch_rates.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, rates)) = known.iter().find(|(known, _)| known == path) {
             return Arc::clone(rates);
         }
-        if known.len() >= PATHS {
+        if known.len() >= PATHS_BEFORE_CLEANUP {
             known.retain(|(_, rates)| Arc::strong_count(rates) > 1);
         }
         let rates = Arc::<PatchRates>::default();
@@ -73,12 +77,12 @@ impl Channel {
         rates
     }
 
-    /// Asks over the worker's own connection. The answer arrives in the call's `responses`.
+    /// Sends a call over the worker's own connection. The answer arrives in the call's `responses`.
     pub fn ask(&self, worker: usize, call: Call) {
         self.client(worker).ask(call);
     }
 
-    /// Asks over a connection other than the workers' own: what a retry takes.
+    /// Sends a call, for a retry, over a connection other than the workers' own.
     pub fn ask_elsewhere(&self, call: Call) {
         let client = self.spare.get_or_init(|| {
             let (client, task) = WorkerClient::new(self.dialler.clone(), self.arbiter.clone());
@@ -88,7 +92,7 @@ impl Channel {
         client.ask(call);
     }
 
-    /// Calls of the worker whose responses are closed are reset, so that the hook may stop working on them.
+    /// Resets calls of the worker whose responses are closed, so that the hook may stop working on them.
     pub fn cancel_abandoned(&self, worker: usize) {
         self.client(worker).cancel_abandoned();
         if let Some(spare) = self.spare.get() {
@@ -96,7 +100,7 @@ impl Channel {
         }
     }
 
-    /// Answers the probe, once it is known, whether the first worker has a connection.
+    /// Reports to the probe whether the first worker can connect.
     pub(super) fn reach(&self, probe: Probe) {
         self.client(0).probe(probe);
     }

@@ -1,24 +1,21 @@
 //! Connection budget: limits on connections to hooks, all together and each.
 //!
-//! A descriptor that one hook takes is missing to all others, and to whoever reads the configuration. So there is a
-//! limit for all; each hook is guaranteed a few connections of it, takes more from what nobody is guaranteed, and has a
-//! limit of its own. A connection counts from before it is dialled until its socket is closed.
+//! A descriptor that one hook takes is missing to all others, and to the readers of the configuration. So all hooks
+//! together have a limit. Each hook is guaranteed a few of these connections, takes more from those that are guaranteed to
+//! no hook, and has a limit of its own. A connection counts from before it is dialled until its socket is closed.
 
-use std::{
-    fmt,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering::SeqCst},
-    },
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicUsize, Ordering::SeqCst},
 };
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The most connections to one hook, over all workers, where its workers do not need more.
-const MOST_A_HOOK: usize = 64;
-/// The most further connection attempts at once of dials whose first address is silent. They are not counted as
-/// connections until they win; whoever makes the budget leaves room for them.
-pub const FURTHER_ATTEMPTS: usize = 32;
+/// Maximum number of connections to one hook over all workers, unless one for each worker is more.
+const MAX_CONNECTIONS_PER_HOOK: usize = 64;
+/// Maximum number of simultaneous further connection attempts of dials whose first address is silent. They are not
+/// counted as connections until they win; the limit of connections must leave room for them.
+pub const MAX_FURTHER_ATTEMPTS: usize = 32;
 
 /// The connections to all hooks.
 #[derive(Debug)]
@@ -31,22 +28,17 @@ pub struct ConnectionBudget {
     owed: Mutex<usize>,
     /// All that hooks are guaranteed, whether or not there is as much.
     guaranteed: AtomicUsize,
-    /// Somebody waits for one of `shared`.
-    wanted: AtomicUsize,
-    further_attempts: Semaphore,
+    /// Number of dials that wait for one of `shared`.
+    waiting: AtomicUsize,
+    /// Permits for attempts beside one that is silent.
+    pub(super) further_attempts: Semaphore,
 }
 
-/// There is no connection left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// All connections of the budget are in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("all {limit} connections to hooks that this process may have are in use; raise RLIMIT_NOFILE")]
 pub(super) struct Exhausted {
     limit: usize,
-}
-
-impl fmt::Display for Exhausted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let limit = self.limit;
-        write!(f, "all {limit} connections to hooks that this process may have are in use; raise RLIMIT_NOFILE")
-    }
 }
 
 impl ConnectionBudget {
@@ -59,43 +51,39 @@ impl ConnectionBudget {
             shared: Arc::new(Semaphore::new(limit)),
             owed: Mutex::new(0),
             guaranteed: AtomicUsize::new(0),
-            wanted: AtomicUsize::new(0),
-            further_attempts: Semaphore::new(FURTHER_ATTEMPTS),
+            waiting: AtomicUsize::new(0),
+            further_attempts: Semaphore::new(MAX_FURTHER_ATTEMPTS),
         })
     }
 
-    /// The most there may be.
+    /// Maximum number of connections.
     pub fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Connections that are open or being made.
+    /// Number of connections that are open or being made.
     pub fn open(&self) -> usize {
         self.open.load(SeqCst)
     }
 
-    /// Connections that hooks are guaranteed and that cannot be had: calls fail while others are busy, or for ever.
+    /// Number of connections that are guaranteed to hooks and exceed the limit. Calls fail while others are busy, or for
+    /// ever.
     pub fn missing(&self) -> usize {
         self.guaranteed.load(SeqCst).saturating_sub(self.limit)
     }
 
-    /// Room for one more attempt beside one that is silent.
-    pub(super) fn further_attempts(&self) -> &Semaphore {
-        &self.further_attempts
-    }
-
-    /// One more hook. It may have a connection for every client whatever the others do, as long as all that is
-    /// guaranteed is not more than the limit; and one more, for the successor of a connection that takes no more calls.
+    /// Share of one more hook. It is guaranteed a connection for each client, as long as all guarantees do not exceed the
+    /// limit; and one more, for the successor of a connection that takes no more calls.
     pub(super) fn share(self: &Arc<Self>, clients: usize) -> Arc<Share> {
         let own = clients + 1;
         self.guaranteed.fetch_add(own, SeqCst);
         self.guarantee(own);
         Arc::new(Share {
             own: Arc::new(Semaphore::new(own)),
-            beyond: Arc::new(Semaphore::new(MOST_A_HOOK.saturating_sub(own))),
+            beyond: Arc::new(Semaphore::new(MAX_CONNECTIONS_PER_HOOK.saturating_sub(own))),
             guaranteed: own,
-            fair: (MOST_A_HOOK.max(own) / clients.max(1)).max(1),
-            wanted: AtomicUsize::new(0),
+            per_client: (MAX_CONNECTIONS_PER_HOOK.max(own) / clients.max(1)).max(1),
+            waiting: AtomicUsize::new(0),
             budget: Arc::clone(self),
         })
     }
@@ -106,38 +94,32 @@ impl ConnectionBudget {
         *owed += own - self.shared.forget_permits(own);
     }
 
-    /// Connections are for anybody again, or pay what is owed.
+    /// Returns connections to all hooks, or pays what is owed with them.
     fn release(&self, connections: usize) {
         let mut owed = self.owed.lock().unwrap_or_else(PoisonError::into_inner);
         let paid = connections.min(*owed);
         *owed -= paid;
         self.shared.add_permits(connections - paid);
     }
-
-    fn count(self: &Arc<Self>) -> Result<Counted, Exhausted> {
-        let counted = Counted(Arc::clone(self));
-        // Only what is owed can be above the limit.
-        if self.open.fetch_add(1, SeqCst) < self.limit { Ok(counted) } else { Err(Exhausted { limit: self.limit }) }
-    }
 }
 
 /// The connections to one hook.
 #[derive(Debug)]
 pub(super) struct Share {
-    budget: Arc<ConnectionBudget>,
-    /// Guaranteed ones.
+    pub(super) budget: Arc<ConnectionBudget>,
+    /// Guaranteed connections.
     own: Arc<Semaphore>,
-    /// Further ones that it may have, each of which takes one of the budget's.
+    /// Further connections that it may have, each of which takes one of the budget's.
     beyond: Arc<Semaphore>,
     guaranteed: usize,
-    /// Connections that each worker's client may keep while another waits.
-    fair: usize,
-    /// Somebody waits for a connection to this hook.
-    wanted: AtomicUsize,
+    /// Number of connections that each worker's client may keep while another one waits.
+    pub(super) per_client: usize,
+    /// Number of clients that wait for a connection to this hook.
+    waiting: AtomicUsize,
 }
 
 impl Share {
-    /// Room for a connection, if there is any at once.
+    /// Takes a slot for a connection, if there is one at once.
     pub(super) fn try_take(self: &Arc<Self>) -> Option<Result<Slot, Exhausted>> {
         if let Ok(own) = self.own.clone().try_acquire_owned() {
             return Some(self.slot(own, None));
@@ -147,16 +129,16 @@ impl Share {
         Some(self.slot(beyond, Some(shared)))
     }
 
-    /// Room for a connection, once there is any; those who wait are served in order.
+    /// Takes a slot for a connection, once there is one, in the order of the calls.
     pub(super) async fn take(self: Arc<Self>) -> Result<Slot, Exhausted> {
         if let Some(slot) = self.try_take() {
             return slot;
         }
-        let _waits = Wanted::of(&self.wanted);
+        let _waits = CountGuard::new(&self.waiting);
         let own = async { Some((self.own.clone().acquire_owned().await.ok()?, None)) };
         let further = async {
             let beyond = self.beyond.clone().acquire_owned().await.ok()?;
-            let _waits = Wanted::of(&self.budget.wanted);
+            let _waits = CountGuard::new(&self.budget.waiting);
             Some((beyond, Some(self.budget.shared.clone().acquire_owned().await.ok()?)))
         };
         let taken = tokio::select! {
@@ -164,7 +146,7 @@ impl Share {
             own = own => own,
             further = further => further,
         };
-        // They are never closed.
+        // The semaphores are never closed.
         let (permit, shared) = taken.ok_or(Exhausted { limit: self.budget.limit })?;
         self.slot(permit, shared)
     }
@@ -174,27 +156,21 @@ impl Share {
         permit: OwnedSemaphorePermit,
         shared: Option<OwnedSemaphorePermit>,
     ) -> Result<Slot, Exhausted> {
-        let shared = shared.map(|permit| Shared { permit: Some(permit), budget: Arc::clone(&self.budget) });
-        Ok(Slot { _counted: self.budget.count()?, _permit: permit, shared, _share: Arc::clone(self) })
+        let limit = self.budget.limit;
+        let open = self.budget.open.fetch_add(1, SeqCst);
+        let slot = Slot { _permit: permit, shared, share: Arc::clone(self) };
+        // Only owed connections can exceed the limit.
+        if open < limit { Ok(slot) } else { Err(Exhausted { limit }) }
     }
 
     /// Number of clients that wait for a connection to this hook.
     pub(super) fn waiting(&self) -> usize {
-        self.wanted.load(SeqCst)
+        self.waiting.load(SeqCst)
     }
 
-    /// Some other hook waits for a connection that nobody is guaranteed.
+    /// True if another hook waits for a connection that is guaranteed to none.
     pub(super) fn others_wait(&self) -> bool {
-        self.budget.wanted.load(SeqCst) > 0
-    }
-
-    /// Connections that each worker's client may keep while another waits.
-    pub(super) fn fair(&self) -> usize {
-        self.fair
-    }
-
-    pub(super) fn further_attempts(&self) -> &Semaphore {
-        self.budget.further_attempts()
+        self.budget.waiting.load(SeqCst) > 0
     }
 }
 
@@ -205,59 +181,44 @@ impl Drop for Share {
     }
 }
 
-/// Room for one connection. It lives as long as the connection's socket.
+/// Permission for one connection. It lives as long as the connection's socket.
 #[derive(Debug)]
 pub(super) struct Slot {
-    _counted: Counted,
     _permit: OwnedSemaphorePermit,
-    shared: Option<Shared>,
-    _share: Arc<Share>,
+    /// One of the connections that are guaranteed to no hook.
+    shared: Option<OwnedSemaphorePermit>,
+    share: Arc<Share>,
 }
 
 impl Slot {
-    /// Beyond what its hook is guaranteed.
+    /// True if the connection is beyond those that its hook is guaranteed.
     pub(super) fn is_beyond(&self) -> bool {
         self.shared.is_some()
     }
 }
 
-/// One of those that nobody is guaranteed.
-#[derive(Debug)]
-struct Shared {
-    permit: Option<OwnedSemaphorePermit>,
-    budget: Arc<ConnectionBudget>,
-}
-
-impl Drop for Shared {
+impl Drop for Slot {
     fn drop(&mut self) {
-        if let Some(permit) = self.permit.take() {
+        self.share.budget.open.fetch_sub(1, SeqCst);
+        if let Some(permit) = self.shared.take() {
             permit.forget();
-            self.budget.release(1);
+            self.share.budget.release(1);
         }
     }
 }
 
-/// One connection, as long as this lives.
+/// Counts one more in `0` until it is dropped.
 #[derive(Debug)]
-struct Counted(Arc<ConnectionBudget>);
+pub(super) struct CountGuard<'a>(&'a AtomicUsize);
 
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.open.fetch_sub(1, SeqCst);
-    }
-}
-
-/// Somebody who waits.
-struct Wanted<'a>(&'a AtomicUsize);
-
-impl<'a> Wanted<'a> {
-    fn of(count: &'a AtomicUsize) -> Self {
+impl<'a> CountGuard<'a> {
+    pub(super) fn new(count: &'a AtomicUsize) -> Self {
         count.fetch_add(1, SeqCst);
         Self(count)
     }
 }
 
-impl Drop for Wanted<'_> {
+impl Drop for CountGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, SeqCst);
     }

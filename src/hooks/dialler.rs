@@ -1,4 +1,4 @@
-//! Dialler: makes connections to one endpoint that are ready to be asked over.
+//! Dialler: makes connections to one endpoint that are ready for calls, and the pauses between dials.
 
 use std::{
     hash::{BuildHasher, Hasher, RandomState},
@@ -6,32 +6,72 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rustls::ClientConfig;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{self, timeout_at};
 
 use super::{
-    Resources,
-    answer_room::AnswerRoom,
-    connection_budget::{Exhausted, Share, Slot},
-    dial::{Means, Socket, dial},
+    answer_buffer::AnswerBudget,
+    connect::{ConnectParams, Socket, Tls, connect},
+    connection_budget::{ConnectionBudget, Exhausted, Share, Slot},
     http2::{Http2Connection, Limits},
-    reply::LARGEST_ANSWER,
-    target::Target,
+    reply::MAX_ANSWER,
+    resolver::{Resolver, ServiceAddresses},
 };
-use crate::model::{Endpoint, Step, Transport, Unreachable, hook::Address};
+use crate::{
+    clock::{Backoff, chance, jittered},
+    memory::MemoryBudget,
+    model::{Endpoint, Step, Transport, Unreachable, hook::Address},
+};
 
-/// Resolve, connect, TLS and HTTP handshake together.
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// Maximum time for lookup, connection, TLS and HTTP handshake together.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
+/// First and maximum pause after connections without an answer, while no call waits.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+/// Factors between which pauses vary.
+const JITTER: (f64, f64) = (0.75, 1.25);
+/// Maximum pause while calls wait: a hook that has come back is to be found soon.
+const MAX_PAUSE_WITH_CALLS: Duration = Duration::from_millis(250);
+/// Minimum interval between dials of a client.
+const MIN_DIAL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A connection, by what is spoken on it.
+/// Resources shared by the connections to all hooks.
+#[derive(Clone, Debug)]
+pub struct Resources {
+    /// Memory for answers.
+    pub memory: Arc<MemoryBudget>,
+    /// Budget of connections.
+    pub connections: Arc<ConnectionBudget>,
+    resolver: Arc<Resolver>,
+}
+
+impl Resources {
+    /// These, with a new resolver.
+    pub fn new(memory: Arc<MemoryBudget>, connections: Arc<ConnectionBudget>) -> Self {
+        Self { memory, connections, resolver: Arc::default() }
+    }
+
+    /// These, with names of Services resolved to their known endpoints.
+    #[must_use]
+    pub fn with_services(self, services: Arc<ServiceAddresses>) -> Self {
+        Self { resolver: Arc::new(Resolver::with_services(services)), ..self }
+    }
+
+    /// Without limits, for callers of a few hooks.
+    pub fn unlimited() -> Self {
+        Self::new(MemoryBudget::unlimited(), ConnectionBudget::new(usize::MAX))
+    }
+}
+
+/// A new connection to a hook, by its protocol.
 #[derive(Debug)]
-pub(super) enum Dialled {
-    /// Many calls at once; the HTTP/2 handshake is done.
+pub(super) enum HookConnection {
+    /// It carries many calls at once. The handshake is done.
     Http2(Http2Connection<Socket>),
-    /// One call at a time.
+    /// It carries one call at a time.
     Http1(Socket),
 }
 
@@ -39,76 +79,80 @@ pub(super) enum Dialled {
 #[derive(Debug)]
 pub(super) struct Dialler {
     pub(super) endpoint: Endpoint,
-    target: Result<Target, Unreachable>,
-    pub(super) resources: Resources,
-    /// Room of its answers, whichever connection they come over.
-    pub(super) answers: Arc<AnswerRoom>,
-    share: Arc<Share>,
-    /// Counts the dials, from a start that no other process has: each begins with another address.
+    tls: Result<Option<Tls>, Unreachable>,
+    resources: Resources,
+    /// Memory for the hook's answers over all connections.
+    pub(super) answers: Arc<AnswerBudget>,
+    pub(super) share: Arc<Share>,
+    /// Number of the next dial. It begins with a random number, and each dial with another address.
     turn: AtomicUsize,
 }
 
 impl Dialler {
-    /// For so many clients.
+    /// A dialler for that number of clients.
     pub(super) fn new(
         endpoint: Endpoint,
         tls: Option<Arc<ClientConfig>>,
         resources: &Resources,
         clients: usize,
     ) -> Self {
-        let target = Target::of(&endpoint, tls);
-        let turn = RandomState::new().build_hasher().finish() as usize;
+        let tls = Tls::of(&endpoint, tls);
+        let turn = AtomicUsize::new(RandomState::new().build_hasher().finish() as usize);
         let share = resources.connections.share(clients);
-        let answers = AnswerRoom::of_one_hook(&resources.memory);
-        Self { endpoint, target, resources: resources.clone(), answers, share, turn: AtomicUsize::new(turn) }
+        let answers = AnswerBudget::new(&resources.memory);
+        Self { endpoint, tls, resources: resources.clone(), answers, share, turn }
     }
 
-    /// Dials, and does the HTTP/2 handshake where there is one. An error says what was tried.
-    pub(super) async fn dial(&self) -> Result<Dialled, Unreachable> {
-        let until = Instant::now() + CONNECT_WITHIN;
-        let room = timeout_at(until, self.room()).await;
-        let late = || format!("{}: its connections were all in use for {CONNECT_WITHIN:?}", self.endpoint);
-        let slot = room.unwrap_or_else(|_| Err(Unreachable::at(Step::Connect, late())))?;
+    /// Waits for a slot, dials, and does the HTTP/2 handshake if there is one.
+    ///
+    /// # Errors
+    /// They say what was tried.
+    pub(super) async fn dial(&self) -> Result<HookConnection, Unreachable> {
+        let until = time::Instant::now() + DIAL_TIMEOUT;
+        let slot = timeout_at(until, self.slot()).await;
+        let late = || format!("{}: its connections were all in use for {DIAL_TIMEOUT:?}", self.endpoint);
+        let slot = slot.unwrap_or_else(|_| Err(Unreachable::at(Step::Connect, late())))?;
         self.dial_until(slot, until).await
     }
 
-    /// Dials, where there is room for the connection already.
-    pub(super) async fn dial_with(&self, slot: Slot) -> Result<Dialled, Unreachable> {
-        self.dial_until(slot, Instant::now() + CONNECT_WITHIN).await
+    /// As [`Dialler::dial`], with a slot.
+    pub(super) async fn dial_with(&self, slot: Slot) -> Result<HookConnection, Unreachable> {
+        self.dial_until(slot, time::Instant::now() + DIAL_TIMEOUT).await
     }
 
-    async fn dial_until(&self, slot: Slot, until: Instant) -> Result<Dialled, Unreachable> {
-        let target = self.target.as_ref().map_err(Unreachable::clone)?;
+    async fn dial_until(&self, slot: Slot, until: time::Instant) -> Result<HookConnection, Unreachable> {
+        let tls = self.tls.as_ref().map_err(Unreachable::clone)?.as_ref();
         let turn = self.turn.fetch_add(1, Relaxed);
-        let means = Means { resolver: &self.resources.resolver, share: &self.share, turn, until };
-        let socket = dial(target, slot, means).await?;
+        let further_attempts = &self.resources.connections.further_attempts;
+        let params = ConnectParams { resolver: &self.resources.resolver, further_attempts, turn, until };
+        let socket = connect(&self.endpoint.address, tls, slot, params).await?;
         if self.endpoint.transport == Transport::Http && !socket.is_http2() {
-            return Ok(Dialled::Http1(socket));
+            return Ok(HookConnection::Http1(socket));
         }
-        if self.endpoint.tls.is_some() && !socket.is_http2() {
+        if tls.is_some() && !socket.is_http2() {
             let why = format!("TLS with {}: the hook does not offer HTTP/2", self.authority());
             return Err(Unreachable::at(Step::Tls, why));
         }
         let limits = Limits {
             batch: socket.batch(),
-            answer: LARGEST_ANSWER,
+            answer: MAX_ANSWER,
             answers: Arc::clone(&self.answers),
-            budget: Arc::clone(&self.resources.memory),
+            memory: Arc::clone(&self.resources.memory),
         };
-        let mut connection = Http2Connection::new(socket, limits, self.endpoint.tls.is_some(), &self.authority());
+        let mut connection = Http2Connection::new(socket, limits, tls.is_some(), &self.authority());
         let ready = timeout_at(until, connection.handshake()).await;
-        let ready = ready.unwrap_or_else(|_| Err(format!("no HTTP/2 handshake within {CONNECT_WITHIN:?}")));
+        let ready = ready.unwrap_or_else(|_| Err(format!("no HTTP/2 handshake within {DIAL_TIMEOUT:?}")));
         ready.map_err(|why| Unreachable::at(Step::Handshake, why))?;
-        Ok(Dialled::Http2(connection))
+        Ok(HookConnection::Http2(connection))
     }
 
-    /// Room for a connection, once there is any; those who wait are served in order.
-    pub(super) async fn room(&self) -> Result<Slot, Unreachable> {
+    /// Waits for a slot for a connection, in the order of the calls.
+    pub(super) async fn slot(&self) -> Result<Slot, Unreachable> {
         self.share.clone().take().await.map_err(|why| self.exhausted(&why))
     }
 
-    /// Room for a connection, if there is any at once, and nobody waits for it.
-    pub(super) fn room_at_once(&self) -> Option<Result<Slot, Unreachable>> {
+    /// A slot for a connection, if there is one at once.
+    pub(super) fn try_slot(&self) -> Option<Result<Slot, Unreachable>> {
         Some(self.share.try_take()?.map_err(|why| self.exhausted(&why)))
     }
 
@@ -116,32 +160,156 @@ impl Dialler {
         Unreachable::at(Step::Connect, format!("{}: {why}", self.endpoint))
     }
 
-    /// Number of clients that wait for room.
-    pub(super) fn waiting(&self) -> usize {
-        self.share.waiting()
-    }
-
-    /// Is a connection beyond what the hook is guaranteed wanted by another hook?
-    pub(super) fn others_wait(&self) -> bool {
-        self.share.others_wait()
-    }
-
-    /// The connections that each client may keep while another waits.
-    pub(super) fn fair(&self) -> usize {
-        self.share.fair()
-    }
-
-    /// Known without dialling: HTTP/2 is agreed on over TLS only.
+    /// True if the hook certainly speaks HTTP/1.1: HTTP/2 needs ALPN, and so TLS.
     pub(super) fn speaks_http1(&self) -> bool {
         self.endpoint.transport == Transport::Http && self.endpoint.tls.is_none()
     }
 
-    /// HTTP/2's `:authority`, and HTTP/1.1's `host`.
+    /// `:authority` of HTTP/2, and `host` of HTTP/1.1.
     pub(super) fn authority(&self) -> String {
         match &self.endpoint.address {
             Address::Tcp { host, port } if host.contains(':') => format!("[{host}]:{port}"),
             Address::Tcp { host, port } => format!("{host}:{port}"),
             Address::Unix(_) => "localhost".to_owned(),
         }
+    }
+}
+
+/// Outcome of a dial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DialOutcome {
+    /// A connection on which a call was answered, or that has lasted.
+    Answered,
+    /// A connection without an answer, or one that broke while it was being made.
+    Unanswered,
+    /// The connection was refused, which costs neither side anything.
+    Refused,
+}
+
+/// Times at which a worker's client may dial.
+#[derive(Debug)]
+pub(super) struct DialPace {
+    /// Time of the last dial.
+    dialled: Option<Instant>,
+    /// Its outcome, and the time until which to pause.
+    outcome: Option<(Instant, DialOutcome)>,
+    backoff: Backoff,
+    /// Random number from 0 to 1: replicas and workers should not dial in step.
+    chance: fn() -> f64,
+}
+
+impl Default for DialPace {
+    fn default() -> Self {
+        Self { dialled: None, outcome: None, backoff: Backoff::new(FIRST_PAUSE, MAX_PAUSE), chance }
+    }
+}
+
+impl DialPace {
+    /// Records a dial.
+    pub(super) fn dials(&mut self, now: Instant) {
+        self.dialled = Some(now);
+        self.outcome = None;
+    }
+
+    /// Records the outcome of the last dial.
+    pub(super) fn ended(&mut self, now: Instant, outcome: DialOutcome) {
+        let lasted = self.dialled.is_some_and(|dialled| now.duration_since(dialled) >= MAX_PAUSE);
+        if outcome == DialOutcome::Answered || outcome == DialOutcome::Unanswered && lasted {
+            self.backoff.reset();
+            self.outcome = Some((now, DialOutcome::Answered));
+            return;
+        }
+        if self.outcome.is_none() && self.dialled.is_some() {
+            self.outcome = Some((now + jittered(self.backoff.pause(), JITTER, (self.chance)()), outcome));
+        }
+    }
+
+    /// Time of the next dial, which depends on whether calls wait; `None` for the first one.
+    pub(super) fn next(&self, calls_wait: bool) -> Option<Instant> {
+        let dialled = self.dialled?;
+        let soon = dialled + MIN_DIAL_INTERVAL;
+        Some(match self.outcome {
+            None | Some((_, DialOutcome::Answered)) => soon,
+            Some((_, DialOutcome::Refused)) if calls_wait => soon,
+            Some((then, _)) if calls_wait => then.min(dialled + MAX_PAUSE_WITH_CALLS).max(soon),
+            Some((then, _)) => then.max(soon),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pace() -> DialPace {
+        DialPace { chance: || 0.5, ..DialPace::default() }
+    }
+
+    /// Dials in a minute, when every dial has this outcome at once.
+    fn dials_a_minute(outcome: DialOutcome, calls_wait: bool) -> usize {
+        let (mut pace, began) = (pace(), Instant::now());
+        let mut now = began;
+        let mut dials = 0;
+        while now < began + Duration::from_secs(60) {
+            pace.dials(now);
+            pace.ended(now, outcome);
+            dials += 1;
+            now = pace.next(calls_wait).expect("it has dialled");
+        }
+        dials
+    }
+
+    #[test]
+    fn a_hook_that_closes_connections_is_dialled_less_and_less() {
+        // 50 ms, 100 ms, … 3.2 s, then every 5 s.
+        assert_eq!(dials_a_minute(DialOutcome::Unanswered, false), 18);
+        // 50 ms, 100 ms, 200 ms, then every 250 ms.
+        assert_eq!(dials_a_minute(DialOutcome::Unanswered, true), 242);
+        assert_eq!(dials_a_minute(DialOutcome::Refused, false), 18);
+    }
+
+    #[test]
+    fn a_waiting_call_dials_an_absent_hook_at_once() {
+        let (mut pace, now) = (pace(), Instant::now());
+        assert_eq!(pace.next(false), None, "the first dial waits for nothing");
+        for _ in 0..20 {
+            pace.dials(now);
+            pace.ended(now, DialOutcome::Refused);
+        }
+        assert_eq!(pace.next(true), Some(now + MIN_DIAL_INTERVAL));
+        assert_eq!(pace.next(false), Some(now + MAX_PAUSE));
+    }
+
+    #[test]
+    fn answers_and_lasting_connections_end_dial_pauses() {
+        for (outcome, after) in [(DialOutcome::Answered, Duration::ZERO), (DialOutcome::Unanswered, MAX_PAUSE)] {
+            let (mut pace, now) = (pace(), Instant::now());
+            for _ in 0..9 {
+                pace.dials(now);
+                pace.ended(now, DialOutcome::Unanswered);
+            }
+            pace.dials(now);
+            pace.ended(now + after, outcome);
+            assert_eq!(pace.next(false), Some(now + MIN_DIAL_INTERVAL), "{outcome:?}");
+            pace.dials(now);
+            pace.ended(now, DialOutcome::Unanswered);
+            assert_eq!(pace.next(false), Some(now + FIRST_PAUSE), "{outcome:?}");
+        }
+    }
+
+    #[test]
+    fn dial_pauses_are_jittered() {
+        let mut pauses: Vec<_> = (0..50)
+            .map(|_| {
+                let (mut pace, now) = (DialPace::default(), Instant::now());
+                pace.dials(now);
+                pace.ended(now, DialOutcome::Unanswered);
+                pace.next(false).expect("it has dialled").duration_since(now)
+            })
+            .collect();
+        pauses.sort();
+        pauses.dedup();
+        assert!(pauses.len() > 10 && pauses[0] >= FIRST_PAUSE * 3 / 4);
+        assert!(pauses[pauses.len() - 1] <= FIRST_PAUSE * 5 / 4);
     }
 }

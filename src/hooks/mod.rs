@@ -1,57 +1,54 @@
 //! Clients of hooks: a warm HTTP/2 connection for each worker and endpoint, shared bytes out, answers in. Hooks that
 //! speak HTTP/1.1 only get a pool of connections, as each carries one call at a time.
 //!
-//! [`Channel::ask`] puts a [`Call`] on the worker's client; its answer arrives in the request's [`Responses`].
+//! [`Channel::ask`] gives a [`Call`] to the worker's client. Its answer arrives in the request's [`Responses`].
 //!
-//! The transport limits its own steps (lookups, dials, handshakes, idle connections), sends every call once, and
-//! reports what came of it: of a call without an answer also whether the hook may have processed it ([`FailedCall`]).
-//! Answers that break the protocol are failures. `review` owns the rest: the hook's deadline, whether it is asked again,
-//! the failure policy, and what an answer means for the request.
+//! The transport limits its own steps (lookups, dials, handshakes, idle connections), sends each call once, and reports its
+//! result; for a call without an answer also the evidence on whether the hook has processed it ([`FailedCall`]). Answers
+//! that break the protocol are failures. `review` owns the rest: the hook's deadline, retries, the failure policy, and the
+//! meaning of an answer for the request.
+//!
+//! | file | owns |
+//! | --- | --- |
+//! | `channel` | all connections to one endpoint: a client for each worker |
+//! | `worker_client` | one client: dialling, connected, pausing; connections that drain |
+//! | `commands` | commands to a client, and calls that wait for a connection |
+//! | `dialler`, `connect`, `resolver` | connections: their pace and handshake, sockets and TLS, names to addresses |
+//! | `connection_budget` | the limits on connections, of all hooks and of each |
+//! | `http2`, `http1` | calls over a connection, by version of HTTP |
+//! | `protocol` | requests and answers of gRPC and of HTTP |
+//! | `call` | a call, its result, and whether it may be sent again |
+//! | `reply`, `answer_buffer`, `header_values` | an answer: its body, its memory, its headers |
+//! | `probe` | whether a hook is there and serves |
+//! | `patch_rates` | how often a hook's answers carry a patch |
 
-mod answer_room;
-pub mod call;
-mod canned;
-pub mod channel;
-mod collected;
-mod command;
-pub mod connection_budget;
-mod dial;
-mod dial_pace;
+mod answer_buffer;
+mod call;
+mod channel;
+mod commands;
+mod connect;
+mod connection_budget;
 mod dialler;
-mod draining;
-mod failed_call;
-mod gzip;
+mod header_values;
 mod http1;
 mod http2;
-mod media_type;
 mod patch_rates;
-mod pending_calls;
-mod post;
-pub mod probe;
+mod probe;
 mod protocol;
-mod race;
 mod reply;
-mod resolve;
-pub mod resources;
-pub mod responses;
-mod retry_after;
-pub mod services;
-mod socket;
-mod target;
+mod resolver;
 mod worker_client;
 
-pub use call::{Call, Method};
+pub use call::{Arrival, Call, FailedCall, ProcessingEvidence, Responses, Reuse};
 pub use channel::Channel;
-pub use connection_budget::ConnectionBudget;
-pub use failed_call::{FailedCall, ProcessingEvidence, Reuse};
+pub use connection_budget::{ConnectionBudget, MAX_FURTHER_ATTEMPTS};
+pub use dialler::Resources;
 #[doc(hidden)]
 pub use http1::read_http1;
 #[doc(hidden)]
 pub use http2::frames_of;
 pub use patch_rates::{PatchRates, RequestKind};
 pub use probe::{ProbeFailure, ProbePost};
-pub use protocol::{GrpcRequest, HookRequest, HttpRequest};
+pub use protocol::{GrpcRequest, HookRequest, HttpRequest, Method};
 pub use reply::{AnswerHold, HttpReply, Reply};
-pub use resources::Resources;
-pub use responses::{Arrival, Responses};
-pub use services::ServiceAddresses;
+pub use resolver::{Ports, SERVICES_STALE_AFTER, ServiceAddresses};

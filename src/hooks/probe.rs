@@ -1,4 +1,4 @@
-//! Probe: is this hook there, and willing?
+//! Probe: checks that a hook is there and serves.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,17 +7,32 @@ use prost::Message;
 use tokio::sync::oneshot;
 
 use super::{
-    Channel, Responses, Reuse,
-    call::{Call, Method},
-    canned,
-    protocol::{GrpcRequest, HookRequest, HttpRequest},
+    Channel,
+    call::{Call, Responses, Reuse},
+    protocol::{GrpcRequest, HookRequest, HttpRequest, Method},
     reply::{HttpReply, Reply},
 };
 use crate::{
     clock::now,
     model::{CallFailure, Hook, HookType, Hops, HttpForm, Protocol, Rope, Step, Transport, Unreachable},
-    wire::{answer, names, outbound::framed},
+    wire::{
+        answer,
+        encodings::Encodings,
+        inbound, names,
+        outbound::framed,
+        pb::k8s::io::{
+            api::{
+                admission::v1::{AdmissionRequest, AdmissionReview},
+                authentication::v1::UserInfo,
+            },
+            apimachinery::pkg::runtime::RawExtension,
+        },
+        request,
+    },
 };
+
+/// UID by which a hook can recognise the review of a probe.
+const PROBE_UID: &str = "gatepost-probe";
 
 /// `grpc.health.v1.HealthCheckRequest`.
 #[derive(Clone, PartialEq, Message)]
@@ -35,7 +50,7 @@ struct HealthCheckResponse {
 
 const SERVING: i32 = 1;
 
-/// Path and encoding of the canned review.
+/// Path and form of a probe's POST.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbePost {
     /// The hook's path.
@@ -45,7 +60,7 @@ pub struct ProbePost {
 }
 
 impl ProbePost {
-    /// For that hook: none where it is not asked over HTTP, or where a review might have effects.
+    /// For that hook; `None` if it is not called over HTTP, or a review might have side effects.
     pub fn to(hook: &Hook) -> Option<Self> {
         match &hook.protocol {
             Protocol::Http { path, form } if hook.side_effects.none_for(true) => {
@@ -56,21 +71,21 @@ impl ProbePost {
     }
 }
 
-/// Reason why a hook may not be asked yet: the step of the probe that failed, and the failure.
+/// Reason why a hook may not be called yet: the step of the probe that failed, and the failure.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{cause} (step: {step})", posted.as_ref().map(|path| format!("POST {path}: ")).unwrap_or_default())]
 pub struct ProbeFailure {
     /// The last step that was taken.
     pub step: Step,
-    /// The path that the canned review was posted to, where it came to that.
+    /// Path that the probe's review was posted to, if it was.
     pub posted: Option<Arc<str>>,
     /// Failure of that step.
     pub cause: CallFailure,
 }
 
 impl ProbeFailure {
-    /// Failure at that step of a probe with this timeout. A late probe is reported with the whole timeout, not with the
-    /// rest of it: equal failures should read alike.
+    /// Failure at that step of a probe with this timeout. A late probe is reported with the whole timeout, not the rest of
+    /// it, so that equal failures read alike.
     fn at(step: Step, timeout: Duration) -> impl Fn(CallFailure) -> Self {
         move |cause| match cause {
             CallFailure::Connect(why) => why.into(),
@@ -87,14 +102,14 @@ impl From<Unreachable> for ProbeFailure {
 }
 
 impl Channel {
-    /// Is the hook there and willing? Connects (name, socket, TLS and peer identity), then asks the standard health
-    /// service for `gatepost.v1.Admission`; where the hook has no such service, sends a canned dry-run review, to which
-    /// any valid answer will do. A hook that is asked over HTTP is posted that review, to which any whole reply will do
-    /// that is not nobody's; without `post` it is connected to and nothing more.
+    /// Checks that the hook is there and serves. It connects (name, socket, TLS and peer identity), and then asks the
+    /// standard health service for `gatepost.v1.Admission`. A hook without that service is sent a dry-run review, to which
+    /// any valid answer passes. A hook over HTTP is posted that review, to which any reply passes whose status is the hook's
+    /// own; without `post` it is only connected to.
     ///
     /// # Errors
-    /// [`ProbeFailure`] at the step that failed; [`CallFailure::Grpc`] also where the hook says it is not serving,
-    /// [`CallFailure::Http`] where there is no hook at that path.
+    /// [`ProbeFailure`] at the step that failed; [`CallFailure::Grpc`] also if the hook is not serving,
+    /// [`CallFailure::Http`] if there is no hook at that path.
     pub async fn probe(&self, post: Option<&ProbePost>, timeout: Duration) -> Result<(), ProbeFailure> {
         let until = now() + timeout;
         self.connected(timeout).await?;
@@ -110,35 +125,35 @@ impl Channel {
         }
     }
 
-    /// Asks the health service, or else for a review, within what is `left` of the probe's `timeout`.
+    /// Calls the health service, or else for a review, within the time `left` of the probe's `timeout`.
     async fn serves(&self, left: Duration, timeout: Duration) -> Result<(), ProbeFailure> {
         let until = now() + left;
         let health = framed(&HealthCheckRequest { service: names::ADMISSION.to_owned() });
         match self.ask_once(Method::Health, health, left).await {
-            Ok(reply) => serving(reply).map_err(ProbeFailure::at(Step::Health, timeout)),
+            Ok(reply) => check_health(reply).map_err(ProbeFailure::at(Step::Health, timeout)),
             // No health service, or it does not know ours.
             Err(CallFailure::Grpc { code: "UNIMPLEMENTED" | "NOT_FOUND", .. }) => {
                 let left = until.saturating_duration_since(now());
-                let reply = match self.ask_once(Method::Validate, canned::message(), left).await {
+                let reply = match self.ask_once(Method::Validate, framed(&probe_review()), left).await {
                     // A hook that only changes objects has no other method.
                     Err(CallFailure::Grpc { code: "UNIMPLEMENTED", .. }) => {
                         let left = until.saturating_duration_since(now());
-                        self.ask_once(Method::Mutate, canned::message(), left).await
+                        self.ask_once(Method::Mutate, framed(&probe_review()), left).await
                     }
                     reply => reply,
                 };
                 // Any verdict passes, also one with a patch: a mutating hook may send that.
-                let answer = reply.and_then(|reply| answer::decode(HookType::Mutating, canned::UID, reply));
+                let answer = reply.and_then(|reply| answer::decode(HookType::Mutating, PROBE_UID, reply));
                 answer.map(drop).map_err(ProbeFailure::at(Step::Review, timeout))
             }
             Err(failure) => Err(ProbeFailure::at(Step::Health, timeout)(failure)),
         }
     }
 
-    /// Posts the canned review and looks whether the hook itself replies.
+    /// Posts the probe's review, and checks that the hook itself replies.
     async fn replies(&self, post: &ProbePost, left: Duration) -> Result<(), CallFailure> {
-        let reply = self.post_once(&post.path, post.form, canned::written(post.form)?, left).await?;
-        answered(reply.status)
+        let reply = self.post_once(&post.path, post.form, encoded_review(post.form)?, left).await?;
+        check_status(reply.status)
     }
 
     /// Waits until the first worker is connected.
@@ -155,7 +170,7 @@ impl Channel {
         }
     }
 
-    /// Asks over the first worker's connection and waits for the message that comes back.
+    /// Makes a gRPC call over the first worker's connection, and waits for the message of the answer.
     ///
     /// # Errors
     /// [`CallFailure`] where no message comes.
@@ -167,7 +182,7 @@ impl Channel {
         }
     }
 
-    /// Posts over the first worker's connection, or one of them, and waits for the reply, whatever its status.
+    /// Posts over a connection of the first worker, and waits for the reply, whatever its status.
     ///
     /// # Errors
     /// [`CallFailure`] where no reply comes.
@@ -178,10 +193,8 @@ impl Channel {
         message: Rope,
         timeout: Duration,
     ) -> Result<HttpReply, CallFailure> {
-        match self
-            .reply_to(HookRequest::Http(HttpRequest { path: path.into(), form, timeout }), message, timeout)
-            .await?
-        {
+        let request = HookRequest::Http(HttpRequest { path: path.into(), form, timeout });
+        match self.reply_to(request, message, timeout).await? {
             Reply::Http(reply) => Ok(reply),
             Reply::Grpc(_) => Err(CallFailure::NotHttp("it answered a POST with gRPC".into())),
         }
@@ -207,26 +220,25 @@ impl Channel {
         })
     }
 
-    /// Sends a call, and again while the hook has not processed it. A probe changes nothing: asking twice does no harm.
+    /// Sends a call, and again while the hook has not processed it. A probe changes nothing, so two calls do no harm.
     async fn resent(&self, mut call: Call) -> Result<Reply, CallFailure> {
         loop {
             self.ask(0, call.clone());
-            let arrived = call.responses.take().await;
-            for (_, result) in arrived {
-                let lost = match result {
+            for (_, result) in call.responses.take().await {
+                let failed = match result {
                     Ok(reply) => return Ok(reply),
-                    Err(lost) => lost,
+                    Err(failed) => failed,
                 };
-                let Some(reuse) = lost.evidence.resend(call.resends, true) else { return Err(lost.failure) };
+                let Some(reuse) = failed.evidence.resend(call.resends, true) else { return Err(failed.failure) };
                 (call.reuse, call.resends) = (reuse, call.resends + 1);
             }
         }
     }
 }
 
-/// Is a reply with that status the hook's own? Its answer about a kind that it never asked for says nothing, but some
-/// statuses come from proxies in front of a hook that is not there.
-fn answered(status: u16) -> Result<(), CallFailure> {
+/// Checks that a reply with that status is the hook's own. Its answer about a kind that it may not know says nothing, but
+/// some statuses come from proxies in front of a hook that is not there.
+fn check_status(status: u16) -> Result<(), CallFailure> {
     let fix = match status {
         404 => "there is no hook at this path: correct the path in its clientConfig, or serve it",
         301..=303 | 307 | 308 => "it redirects, which is not followed: write where to into its clientConfig",
@@ -237,8 +249,8 @@ fn answered(status: u16) -> Result<(), CallFailure> {
     Err(CallFailure::Http { status, message: fix.to_owned() })
 }
 
-/// Does the health service say that the hook serves?
-fn serving(reply: Bytes) -> Result<(), CallFailure> {
+/// Checks that the health service reports the hook as serving.
+fn check_health(reply: Bytes) -> Result<(), CallFailure> {
     match HealthCheckResponse::decode(reply) {
         Ok(HealthCheckResponse { status: SERVING }) => Ok(()),
         Ok(_) => Err(CallFailure::Grpc {
@@ -249,29 +261,100 @@ fn serving(reply: Bytes) -> Result<(), CallFailure> {
     }
 }
 
+/// The review of a probe in that form, encoded as all reviews are.
+///
+/// # Errors
+/// None that can happen: the review is ours.
+fn encoded_review(form: HttpForm) -> Result<Rope, CallFailure> {
+    let review = inbound::view(Rope::new([framed(&probe_review())]))
+        .map_err(|error| CallFailure::Unwritable(error.to_string()))?;
+    Encodings::of(&review).get(form.into())
+}
+
+/// The review of a probe: a dry-run CREATE of a ConfigMap that no policy should reject. The verdict does not matter.
+fn probe_review() -> AdmissionReview {
+    let object =
+        br#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"gatepost-probe","namespace":"default"}}"#;
+    let options = br#"{"apiVersion":"meta.k8s.io/v1","kind":"CreateOptions","dryRun":["All"]}"#;
+    let text = |text: &str| Some(text.to_owned());
+    let create = request::create(PROBE_UID, "ConfigMap", "configmaps", Bytes::from_static(object));
+    AdmissionReview {
+        request: Some(AdmissionRequest {
+            name: text("gatepost-probe"),
+            namespace: text("default"),
+            user_info: Some(UserInfo { username: text("system:gatepost:probe"), ..Default::default() }),
+            dry_run: Some(true),
+            options: Some(RawExtension { raw: Some(Bytes::from_static(options)) }),
+            request_kind: create.kind.clone(),
+            request_resource: create.resource.clone(),
+            ..create
+        }),
+        response: None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
+    use crate::{
+        model::{Operation, Review, ReviewVersion},
+        wire::{envelope, json_view},
+    };
 
     #[test]
-    fn only_a_hook_that_says_it_serves_is_taken_to() {
+    fn a_probe_passes_only_if_the_hook_reports_serving() {
         // source: grpc.health.v1, UNKNOWN, SERVING, NOT_SERVING, names::ADMISSION_UNKNOWN; and one that nobody knows.
         for (status, serves) in [(0, false), (1, true), (2, false), (3, false), (9, false)] {
             let reply = HealthCheckResponse { status }.encode_to_vec();
-            assert_eq!(serving(reply.into()).is_ok(), serves, "{status}");
+            assert_eq!(check_health(reply.into()).is_ok(), serves, "{status}");
         }
-        assert!(serving(Bytes::from_static(&[0xff])).is_err(), "no answer at all");
+        assert!(check_health(Bytes::from_static(&[0xff])).is_err(), "no answer at all");
     }
 
     #[test]
-    fn a_status_that_is_nobodys_is_no_reply() {
+    fn statuses_of_proxies_fail_a_probe() {
         for status in [301, 302, 303, 307, 308, 404, 405, 502, 503, 504] {
-            let failure = answered(status).expect_err("nobody is there");
+            let failure = check_status(status).expect_err("nobody is there");
             assert!(matches!(&failure, CallFailure::Http { status: text, .. } if *text == status), "{failure:?}");
         }
         // Statuses that a hook may send for a kind that it does not know, or while it has too much to do.
         for status in [200, 204, 300, 304, 400, 401, 403, 406, 415, 422, 429, 500, 501, 505] {
-            assert_eq!(answered(status), Ok(()), "{status}");
+            assert_eq!(check_status(status), Ok(()), "{status}");
         }
+    }
+
+    fn viewed(form: HttpForm) -> Review {
+        let encoded = encoded_review(form).expect("encoded");
+        match form {
+            HttpForm::Protobuf(_) => envelope::view(encoded).expect("an envelope"),
+            _ => json_view::view(encoded.copy_of(0..encoded.len())).expect("a review"),
+        }
+    }
+
+    #[test]
+    fn a_probe_review_is_a_dry_run_in_every_form() {
+        for version in [ReviewVersion::V1, ReviewVersion::V1beta1] {
+            for form in [HttpForm::Json(version), HttpForm::Protobuf(version)] {
+                let review = viewed(form);
+                assert_eq!(
+                    (&*review.uid, review.operation, review.dry_run),
+                    (PROBE_UID, Operation::Create, true),
+                    "{form:?}"
+                );
+                assert_eq!((&*review.kind.kind, &*review.namespace), ("ConfigMap", "default"), "{form:?}");
+                assert_eq!(&*review.username, "system:gatepost:probe", "{form:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_legacy_probe_review_has_the_user_and_no_uid() {
+        let encoded = encoded_review(HttpForm::Legacy).expect("encoded");
+        let review: Value = serde_json::from_slice(&encoded.copy_of(0..encoded.len())).expect("JSON");
+        let spec = &review["spec"];
+        assert_eq!((&spec["dryRun"], &spec["userInfo"]["name"]), (&json!(true), &json!("system:gatepost:probe")));
+        assert_eq!((&spec["name"], &spec["operation"]), (&json!(PROBE_UID), &json!("Create")));
     }
 }

@@ -1,21 +1,27 @@
-//! Reply: whole reply of a hook.
+//! Reply: complete reply of a hook, and its body unpacked.
 
 use std::{
+    io::Read,
     sync::{Arc, OnceLock},
     time::Duration,
 };
 
 use bytes::Bytes;
+use flate2::bufread::MultiGzDecoder;
 
-use super::{answer_room::AnswerRoom, collected::Hold, gzip};
+use super::answer_buffer::{AnswerBudget, AnswerBuffer, AnswerMemory};
 use crate::model::CallFailure;
 
-/// The largest answer taken from a hook: as much as the largest review, which some hooks send back with it.
-pub(super) const LARGEST_ANSWER: usize = 16 << 20;
-/// A byte of YAML takes as long as so many of JSON (`benches/worst_cases.rs`).
-const YAML: usize = 16;
+/// Maximum size of a hook's answer: that of the largest review, which some hooks send back with it.
+pub(super) const MAX_ANSWER: usize = 16 << 20;
+/// A byte of YAML takes as long as that many bytes of JSON (`benches/worst_cases.rs`).
+const YAML_COST: usize = 16;
+/// Maximum number of bytes that one byte of gzip stands for, rounded up.
+const MAX_GZIP_RATIO: usize = 1040;
+/// Bytes that are unpacked at a time.
+const UNPACKED_AT_ONCE: usize = 16 << 10;
 
-/// Reply of a hook, whole.
+/// Complete reply of a hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// The one message of a gRPC call that ended with OK.
@@ -25,50 +31,38 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// Bytes that have to be gone through to understand it, or as many as they may be; of YAML, as many bytes of JSON
-    /// as take that long.
+    /// Maximum number of bytes to process in order to decode it, in bytes of JSON.
     pub fn cost(&self) -> usize {
         match self {
             Self::Grpc(message) => message.len(),
-            Self::Http(reply) if reply.gzipped.is_some() => gzip::cost(reply.body.len()),
-            // JSON, or the envelope. Of what looks like neither, one that is JSON behind blanks costs too much; no
-            // harm.
+            // They are unpacked, and then read.
+            Self::Http(reply) if reply.gzipped.is_some() => reply.body.len().saturating_mul(2 * MAX_GZIP_RATIO),
+            // JSON or the protobuf envelope. JSON behind blanks counts as YAML, which does no harm.
             Self::Http(reply) if matches!(reply.body.first(), None | Some(b'{' | b'k')) => reply.body.len(),
-            Self::Http(reply) => reply.body.len().saturating_mul(YAML),
+            Self::Http(reply) => reply.body.len().saturating_mul(YAML_COST),
         }
     }
 
-    /// Share of the memory budget that it holds, or will when it is unpacked: until the last slice of it is dropped.
+    /// The memory that it holds, or will hold when it is unpacked.
     pub fn hold(&self) -> AnswerHold {
         match self {
-            // Fields that are read from it are mostly slices of it.
-            Self::Grpc(message) => AnswerHold { _held: Held::Message { _bytes: message.clone() } },
-            Self::Http(HttpReply { hold, gzipped, .. }) => {
-                let _unpacked = gzipped.as_ref().map(|gzipped| Arc::clone(&gzipped.hold));
-                AnswerHold { _held: Held::Body { _body: hold.clone(), _unpacked } }
-            }
+            // Fields that are decoded from it are mostly slices of it.
+            Self::Grpc(message) => AnswerHold { _message: message.clone(), ..AnswerHold::default() },
+            Self::Http(HttpReply { memory, gzipped, .. }) => AnswerHold {
+                _body: memory.clone(),
+                _unpacked: gzipped.as_ref().map(|gzipped| Arc::clone(&gzipped.memory)),
+                ..AnswerHold::default()
+            },
         }
     }
 }
 
-/// Share of the memory budget that an answer holds.
+/// Keeps the memory of an answer reserved, until the last clone is dropped.
 #[derive(Clone, Debug, Default)]
 pub struct AnswerHold {
-    _held: Held,
-}
-
-/// Owner of that share: it ends with the last clone.
-#[derive(Clone, Debug, Default)]
-enum Held {
-    #[default]
-    Nothing,
-    Message {
-        _bytes: Bytes,
-    },
-    Body {
-        _body: Hold,
-        _unpacked: Option<Arc<OnceLock<Hold>>>,
-    },
+    _message: Bytes,
+    _body: AnswerMemory,
+    _unpacked: Option<Arc<OnceLock<AnswerMemory>>>,
 }
 
 /// An HTTP response.
@@ -76,24 +70,31 @@ enum Held {
 pub struct HttpReply {
     /// Its status.
     pub status: u16,
-    /// `retry-after`, where it is a number of seconds; client-go reads nothing else.
+    /// `retry-after` in seconds; client-go reads nothing else.
     pub retry_after: Option<Duration>,
-    /// Its `content-type` can be read, or there is none.
+    /// True if its `content-type` can be parsed, or there is none.
     pub readable_type: bool,
-    /// The whole body, as it came.
-    pub(super) body: Bytes,
-    /// Share of the memory budget that the body holds.
-    pub(super) hold: Hold,
-    /// It came in gzip.
-    pub(super) gzipped: Option<Gzipped>,
+    /// The whole body as it arrived.
+    body: Bytes,
+    memory: AnswerMemory,
+    gzipped: Option<Gzipped>,
 }
 
-/// Room for what is in a body that came in gzip.
+/// Head of an [`HttpReply`], with what its headers say.
+pub(super) struct ReplyHead {
+    pub(super) status: u16,
+    pub(super) retry_after: Option<Duration>,
+    pub(super) readable_type: bool,
+    /// True if the body is in gzip.
+    pub(super) gzipped: bool,
+}
+
+/// Memory for the contents of a body in gzip.
 #[derive(Clone, Debug)]
-pub(super) struct Gzipped {
-    room: Arc<AnswerRoom>,
-    /// Share of the memory budget that it holds, once it is unpacked.
-    hold: Arc<OnceLock<Hold>>,
+struct Gzipped {
+    budget: Arc<AnswerBudget>,
+    /// Memory that the contents hold, once they are unpacked.
+    memory: Arc<OnceLock<AnswerMemory>>,
 }
 
 impl PartialEq for HttpReply {
@@ -106,42 +107,80 @@ impl PartialEq for HttpReply {
 impl Eq for HttpReply {}
 
 impl HttpReply {
-    /// A reply of that status, and this body.
+    /// A reply of that status with this body.
     pub fn new(status: u16, body: Bytes) -> Self {
-        Self { status, retry_after: None, readable_type: true, body, hold: Hold::default(), gzipped: None }
+        let memory = AnswerMemory::default();
+        Self { status, retry_after: None, readable_type: true, body, memory, gzipped: None }
     }
 
-    /// Body in gzip. Unpacked bytes are held in `room`.
-    pub(super) fn gzipped(self, room: &Arc<AnswerRoom>) -> Self {
-        Self { gzipped: Some(Gzipped { room: Arc::clone(room), hold: Arc::default() }), ..self }
+    /// A reply whose body has arrived in that buffer.
+    pub(super) fn received(head: ReplyHead, body: AnswerBuffer) -> Self {
+        let ReplyHead { status, retry_after, readable_type, gzipped } = head;
+        let gzipped = gzipped.then(|| Gzipped { budget: Arc::clone(body.budget()), memory: Arc::default() });
+        Self { status, retry_after, readable_type, memory: body.memory(), gzipped, body: body.finish() }
     }
 
-    /// The body, unpacked where it came in gzip: work for [`Reply::cost`] bytes.
+    /// The body, unpacked if it arrived in gzip. [`Reply::cost`] says how much work that is.
     ///
     /// # Errors
-    /// `TooLarge`, `Overloaded`: what is in it is subject to the limits of any answer. `Undecodable`: it is no gzip.
+    /// `TooLarge`, `Overloaded`: the contents are subject to the limits of any answer. `Undecodable`: it is no gzip.
     pub fn body(self) -> Result<Bytes, CallFailure> {
         match self.gzipped {
             None => Ok(self.body),
-            Some(Gzipped { room, hold }) => {
-                let (body, held) = gzip::unpack(&self.body, &room, LARGEST_ANSWER)?;
-                let _ = hold.set(held);
+            Some(Gzipped { budget, memory }) => {
+                let (body, held) = unpack(&self.body, &budget, MAX_ANSWER)?;
+                let _ = memory.set(held);
                 Ok(body)
             }
         }
     }
 }
 
+/// Contents of a gzip body of any number of members, and the memory that they hold.
+pub(super) fn unpack(
+    packed: &[u8],
+    budget: &Arc<AnswerBudget>,
+    limit: usize,
+) -> Result<(Bytes, AnswerMemory), CallFailure> {
+    // An empty body is no gzip, and empty, as for Go's transport.
+    if packed.is_empty() {
+        return Ok((Bytes::new(), AnswerMemory::default()));
+    }
+    let (mut reader, mut part) = (MultiGzDecoder::new(packed), [0; UNPACKED_AT_ONCE]);
+    let mut unpacked = AnswerBuffer::new(budget);
+    loop {
+        let read = reader.read(&mut part);
+        let read = read.map_err(|_| CallFailure::Undecodable("its body is not the gzip that its head says".into()))?;
+        if read == 0 {
+            let memory = unpacked.memory();
+            return Ok((unpacked.finish(), memory));
+        }
+        if unpacked.len() + read > limit {
+            return Err(CallFailure::TooLarge { limit });
+        }
+        unpacked.extend(&part[..read])?;
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
+    use flate2::{Compression, write::GzEncoder};
+
     use super::*;
-    use crate::offload::LARGE;
+    use crate::{
+        memory::{MemoryBudget, Purpose},
+        offload::LARGE,
+    };
 
     #[test]
     fn a_body_in_gzip_costs_what_may_be_in_it() {
         let body = Bytes::from(vec![b'{'; 600]);
         let plain = HttpReply::new(200, body);
-        let gzipped = plain.clone().gzipped(&AnswerRoom::unlimited());
+        let head = ReplyHead { status: 200, retry_after: None, readable_type: true, gzipped: true };
+        let gzipped = HttpReply::received(head, AnswerBuffer::new(&AnswerBudget::unlimited()));
+        let gzipped = HttpReply { body: plain.body.clone(), ..gzipped };
         assert_eq!(Reply::Http(plain).cost(), 600);
         assert!(Reply::Http(gzipped).cost() > LARGE, "unpacked beside the worker");
     }
@@ -153,5 +192,48 @@ mod tests {
         assert!(cost("response: {}") >= LARGE);
         assert!(cost("{") < LARGE && cost("k8s\0") < LARGE);
         assert_eq!(Reply::Http(HttpReply::new(204, Bytes::new())).cost(), 0);
+    }
+
+    fn packed(plain: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+        encoder.write_all(plain).expect("room");
+        encoder.finish().expect("room")
+    }
+
+    fn unpacked(packed: &[u8]) -> Result<Bytes, CallFailure> {
+        unpack(packed, &AnswerBudget::unlimited(), 1000).map(|(unpacked, _)| unpacked)
+    }
+
+    #[test]
+    fn gzip_bodies_are_unpacked_whole_or_refused() {
+        let (one, two) = (packed(b"{\"a\":"), packed(b"1}"));
+        assert_eq!(unpacked(&one).as_deref(), Ok(&b"{\"a\":"[..]));
+        assert_eq!(
+            unpacked(&[one.clone(), two].concat()).as_deref(),
+            Ok(&b"{\"a\":1}"[..]),
+            "two members are one body"
+        );
+        assert_eq!(unpacked(b"").as_deref(), Ok(&b""[..]));
+        let mut flipped = one.clone();
+        *flipped.last_mut().expect("bytes") ^= 1;
+        for bad in [&one[..one.len() - 1], &[&one[..], b"x"].concat(), &flipped, b"{}", b"\x1f\x8b"] {
+            assert!(matches!(unpacked(bad), Err(CallFailure::Undecodable(_))), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_gzip_bomb_is_cut_at_the_limit_and_at_the_memory_budget() {
+        let bomb = packed(&vec![b' '; 64 << 20]);
+        assert!(bomb.len() < 70_000 && bomb.len() * MAX_GZIP_RATIO >= 64 << 20, "{}", bomb.len());
+        assert_eq!(unpacked(&bomb), Err(CallFailure::TooLarge { limit: 1000 }));
+        assert_eq!(unpacked(&packed(&[b' '; 1000])).map(|plain| plain.len()), Ok(1000));
+        let budget = MemoryBudget::new(1 << 20);
+        let answers = AnswerBudget::new(&budget);
+        assert_eq!(unpack(&bomb, &answers, 16 << 20).map(drop), Err(CallFailure::Overloaded));
+        assert_eq!(budget.held(), 0);
+        let (small, _) = unpack(&packed(&[b' '; 100_000]), &answers, 16 << 20).expect("room");
+        assert!(budget.held_for(Purpose::Answer) >= small.len(), "as long as it is held");
+        drop(small);
+        assert_eq!(budget.held(), 0);
     }
 }

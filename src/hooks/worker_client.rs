@@ -9,43 +9,36 @@
 //!                  └──no call──> over
 //! ```
 //!
-//! Connected is one HTTP/2 connection; or, where the hook speaks HTTP/1.1, a pool, which may be empty: a hook that
-//! serves one connection at a time would wait for a call on one that carries none. A connection dialled to learn the
-//! protocol is closed unless a call waits for it. A plaintext hook's protocol is known, so its client begins connected,
-//! and dials only when a probe asks.
+//! Connected means one HTTP/2 connection; or, if the hook speaks HTTP/1.1, a pool, which may be empty: a hook that serves
+//! one connection at a time would wait for a call on an idle one. A connection dialled to learn the protocol is closed
+//! unless a call waits for it. The protocol of a plaintext hook is known, so its client begins connected, and dials only
+//! for a probe.
 //!
-//! While dialling, calls wait (each no longer than its own timeout). When dialling fails, all of them fail with the
-//! reason; the next call then dials anew, so that a hook that has come back is found at once, as kube-apiserver would.
-//! A hook that takes connections and answers nothing on them is dialled less and less often (`dial_pace`).
+//! While dialling, calls wait, each no longer than its own timeout. If dialling fails, all of them fail with the reason.
+//! The next call then dials again, so that a hook that has come back is found at once, as by kube-apiserver. A hook that
+//! accepts connections and answers nothing on them is dialled less and less often ([`DialPace`]).
 //!
-//! A client is never without a task: one that panics has failed its calls, and is restarted.
+//! The task of a client that panics fails its calls, and is restarted.
 
-use std::{
-    future::{Future, pending},
-    panic::AssertUnwindSafe,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::VecDeque, panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
 use tokio::{
     sync::{
         Notify,
         mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+        oneshot,
     },
-    time::{sleep, sleep_until},
+    time::sleep,
 };
 
 use super::{
     call::Call,
-    command::{Command, Probe},
-    dial::Socket,
-    dial_pace::{DialOutcome, DialPace},
-    dialler::{Dialled, Dialler},
-    draining::DrainingConnections,
+    commands::{Command, PendingCalls, Probe, sleep_until_some},
+    connect::Socket,
+    dialler::{DialOutcome, DialPace, Dialler, HookConnection},
     http1::{IdleArbiter, Pool},
     http2::Http2Connection,
-    pending_calls::PendingCalls,
 };
 use crate::{
     clock::now,
@@ -53,57 +46,52 @@ use crate::{
     telemetry::faults,
 };
 
-/// A task that panics again and again must not make its worker spin.
-const AFTER_PANIC: Duration = Duration::from_millis(50);
-/// Calls that wait for a connection are let go no later than so long after their time is over. None is sent after it.
-const LATE_BY: Duration = Duration::from_millis(50);
+/// Pause after a panic: a task that panics again and again must not make its worker spin.
+const RESTART_DELAY: Duration = Duration::from_millis(50);
+/// Interval at which waiting calls past their deadlines are dropped. None of them is sent.
+const LATE_CALLS_INTERVAL: Duration = Duration::from_millis(50);
+/// Maximum number of draining connections of a client: a hook that takes no call must not pile them up.
+const MAX_DRAINING_CONNECTIONS: usize = 8;
 
-/// The sending end of a client. Dropping it lets the client end once its last answer is in.
+/// Handle of a client. When the last one is dropped, the client ends with its last answer.
 #[derive(Clone, Debug)]
 pub(super) struct WorkerClient {
     commands: UnboundedSender<Command>,
-    /// Rings when calls were abandoned.
-    swept: Arc<Notify>,
+    /// Notifies draining connections of abandoned calls.
+    abandoned_calls: Arc<Notify>,
 }
 
 impl WorkerClient {
-    /// A client and the task that drives it; the caller spawns the task where it shall live.
+    /// A client and the task that drives it, which the caller spawns.
     pub(super) fn new(
         dialler: Arc<Dialler>,
         arbiter: Arc<IdleArbiter>,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (sender, commands) = unbounded_channel();
-        let swept = Arc::new(Notify::new());
-        let draining = DrainingConnections::new(swept.clone());
-        let task = Task {
-            dialler,
-            arbiter,
-            commands,
-            pending: PendingCalls::default(),
-            open: true,
-            draining,
-            pace: DialPace::default(),
-        };
-        (Self { commands: sender, swept }, task.run())
+        let abandoned_calls = Arc::new(Notify::new());
+        let draining = DrainingConnections { keepers: VecDeque::new(), abandoned_calls: Arc::clone(&abandoned_calls) };
+        let (pending, pace) = (PendingCalls::default(), DialPace::default());
+        let task = Task { dialler, arbiter, commands, pending, open: true, draining, pace };
+        (Self { commands: sender, abandoned_calls }, task.run())
     }
 
     pub(super) fn ask(&self, call: Call) {
         if let Err(refused) = self.commands.send(Command::Ask(call))
             && let Command::Ask(call) = refused.0
         {
-            // Only when the worker's runtime is gone, at the end of the process.
+            // The worker's runtime has ended, at the end of the process.
             call.responses.deliver(call.tag, Err(CallFailure::Connection("gatepost is stopping".into()).into()));
         }
     }
 
-    /// Calls whose responses are closed are to be reset.
+    /// Resets calls whose responses are closed.
     pub(super) fn cancel_abandoned(&self) {
-        // A client that is gone has nothing to reset.
+        // A client that has ended has nothing to reset.
         let _ = self.commands.send(Command::CancelAbandoned);
-        self.swept.notify_waiters();
+        self.abandoned_calls.notify_waiters();
     }
 
-    /// Answers the probe, once it is known, whether the hook can be connected to. A client that is gone drops it.
+    /// Reports to the probe whether the hook can be connected to. A client that has ended drops it.
     pub(super) fn probe(&self, probe: Probe) {
         let _ = self.commands.send(Command::Probe(probe));
     }
@@ -114,21 +102,20 @@ struct Task {
     arbiter: Arc<IdleArbiter>,
     commands: UnboundedReceiver<Command>,
     pending: PendingCalls,
-    /// Somebody may still ask.
+    /// True while there may be further commands.
     open: bool,
-    /// Connections on which answers are due, and nothing is asked any more.
     draining: DrainingConnections,
     pace: DialPace,
 }
 
 impl Task {
-    /// Drives the client for as long as somebody may ask, whatever happens to it.
+    /// Drives the client until there are no further commands, also after a panic.
     async fn run(mut self) {
         while AssertUnwindSafe(self.drive()).catch_unwind().await.is_err() {
             faults::hook_worker_panicked();
             tracing::error!(endpoint = %self.dialler.endpoint, "the client of a hook panicked and was restarted; this is a bug in Gatepost");
-            self.pending.give_up("gatepost gave the connection up");
-            sleep(AFTER_PANIC).await;
+            self.pending.fail_calls("gatepost gave the connection up");
+            sleep(RESTART_DELAY).await;
         }
     }
 
@@ -137,7 +124,7 @@ impl Task {
             if self.dialler.speaks_http1() && self.pending.probes.is_empty() && self.pool(None).await.is_none() {
                 return;
             }
-            self.rest().await;
+            self.pause().await;
             if !self.open && self.pending.is_empty() {
                 return;
             }
@@ -145,8 +132,10 @@ impl Task {
             match self.connect().await {
                 Ok(dialled) => {
                     let ended = match dialled {
-                        Dialled::Http2(connection) => self.carry_over(connection).await,
-                        Dialled::Http1(socket) => self.pool(Some(socket)).await.map(|why| (why, DialOutcome::Answers)),
+                        HookConnection::Http2(connection) => self.carry_over(connection).await,
+                        HookConnection::Http1(socket) => {
+                            self.pool(Some(socket)).await.map(|why| (why, DialOutcome::Answered))
+                        }
                     };
                     let Some((why, outcome)) = ended else { return };
                     self.pace.ended(now(), outcome);
@@ -156,13 +145,13 @@ impl Task {
                     tracing::debug!(endpoint = %self.dialler.endpoint, step = %why.step, %why, "cannot connect to a hook");
                     self.pending.fail(&why);
                     let refused = why.step == Step::Connect;
-                    self.pace.ended(now(), if refused { DialOutcome::Refused } else { DialOutcome::Nothing });
+                    self.pace.ended(now(), if refused { DialOutcome::Refused } else { DialOutcome::Unanswered });
                 }
             }
         }
     }
 
-    /// Carries calls over one HTTP/2 connection, and says why it takes no more; `None` when nobody will ask.
+    /// Carries calls over one HTTP/2 connection, and returns why it takes no more; `None` if there are no further commands.
     async fn carry_over(&mut self, connection: Http2Connection<Socket>) -> Option<(String, DialOutcome)> {
         let first = self.pending.connected();
         let ended = connection.drive(&mut self.commands, first).await;
@@ -175,28 +164,29 @@ impl Task {
                 "the HTTP/2 window of a hook's connection stays used up; its calls go over a new connection"
             );
         }
-        if let Some(leaving) = ended.leaving {
-            // The next calls do not wait for the answers still due here.
-            self.draining.add(leaving);
+        if let Some(connection) = ended.draining {
+            // The next calls do not wait for the answers still due on it.
+            self.draining.add(connection);
         }
-        Some((ended.why?, if ended.answered { DialOutcome::Answers } else { DialOutcome::Nothing }))
+        Some((ended.why?, if ended.answered { DialOutcome::Answered } else { DialOutcome::Unanswered }))
     }
 
-    /// Carries calls over HTTP/1.1 connections, and says why the client is to dial; `None` when nobody will ask.
+    /// Carries calls over HTTP/1.1 connections, and returns why the client is to dial; `None` if there are no further
+    /// commands.
     async fn pool(&mut self, dialled: Option<Socket>) -> Option<String> {
         let pool = Pool::new(self.dialler.clone(), self.arbiter.clone());
         pool.drive(dialled, &mut self.commands, &mut self.pending).await
     }
 
-    /// Dials, with the handshake; calls that come meanwhile are held, and let go when nobody waits for them any more.
-    async fn connect(&mut self) -> Result<Dialled, Unreachable> {
+    /// Dials, handshake included. Calls wait meanwhile.
+    async fn connect(&mut self) -> Result<HookConnection, Unreachable> {
         let Self { dialler, arbiter, commands, pending, open, .. } = self;
         let attempt = arbiter.run_or_evict_idle(dialler.dial());
         tokio::pin!(attempt);
         loop {
             tokio::select! {
                 result = &mut attempt => return result,
-                () = pending.receive(commands, open, LATE_BY) => {
+                () = pending.receive(commands, open, LATE_CALLS_INTERVAL) => {
                     if !*open && pending.is_empty() {
                         return Err(Unreachable::at(Step::Connect, "nobody asks any more"));
                     }
@@ -205,8 +195,8 @@ impl Task {
         }
     }
 
-    /// Waits until the client may dial. Whether somebody asks makes a difference.
-    async fn rest(&mut self) {
+    /// Waits until the client may dial.
+    async fn pause(&mut self) {
         let Self { commands, pending, open, pace, .. } = self;
         loop {
             let until = pace.next(!pending.is_empty());
@@ -214,18 +204,56 @@ impl Task {
                 return;
             }
             tokio::select! {
-                () = pending.receive(commands, open, LATE_BY) => {}
-                () = at(until) => {}
+                () = pending.receive(commands, open, LATE_CALLS_INTERVAL) => {}
+                () = sleep_until_some(until) => {}
             }
         }
     }
 }
 
-/// Waits until then; without a time, for ever.
-async fn at(time: Option<Instant>) {
-    match time {
-        Some(time) => sleep_until(time.into()).await,
-        None => pending().await,
+/// Connections on which the hook takes no new calls, but still answers those it has. Each ends with its last call, which
+/// has a deadline.
+#[derive(Debug)]
+struct DrainingConnections {
+    /// One for each connection, the oldest first. A connection ends when its sender is dropped.
+    keepers: VecDeque<oneshot::Sender<()>>,
+    /// Notifies of abandoned calls.
+    abandoned_calls: Arc<Notify>,
+}
+
+impl DrainingConnections {
+    /// Waits, beside the client, for the answers still due on this connection.
+    fn add(&mut self, connection: Http2Connection<Socket>) {
+        self.keepers.retain(|keeper| !keeper.is_closed());
+        while self.keepers.len() >= MAX_DRAINING_CONNECTIONS {
+            self.keepers.pop_front();
+        }
+        let (keeper, keeper_dropped) = oneshot::channel();
+        self.keepers.push_back(keeper);
+        tokio::spawn(drain(connection, keeper_dropped, self.abandoned_calls.clone()));
+    }
+}
+
+async fn drain(
+    mut connection: Http2Connection<Socket>,
+    mut keeper_dropped: oneshot::Receiver<()>,
+    abandoned_calls: Arc<Notify>,
+) {
+    let mut abandoned = pin!(abandoned_calls.notified());
+    while !connection.is_settled() {
+        tokio::select! {
+            biased;
+            _ = &mut keeper_dropped => {
+                connection.fail_calls("the hook has left too many connections without answering on them");
+            }
+            () = &mut abandoned => {
+                // Before the check, so that no later notice is missed.
+                abandoned.set(abandoned_calls.notified());
+                abandoned.as_mut().enable();
+                connection.cancel_abandoned();
+            }
+            () = connection.finish_calls() => {}
+        }
     }
 }
 

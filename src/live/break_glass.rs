@@ -5,8 +5,6 @@
 //! ever moves back, so that a wall clock set forward closes early and one set back extends nothing; nor does a document
 //! that is taken away and comes back.
 
-pub mod reread;
-
 use std::{
     collections::HashMap,
     sync::{
@@ -22,11 +20,11 @@ use smallvec::SmallVec;
 use crate::model::BreakGlass;
 
 /// A document opened so far in the future is not open yet. Clocks of machines that work together differ by less.
-const SKEW: Duration = Duration::from_secs(5 * 60);
+const MAX_CLOCK_SKEW: Duration = Duration::from_secs(5 * 60);
 /// Interval at which open break-glass is logged again.
-const AGAIN: Duration = Duration::from_secs(60);
+const REMINDER_INTERVAL: Duration = Duration::from_secs(60);
 /// Documents that are gone are remembered, so that they do not begin anew when they come back; so many at most.
-const REMEMBERED: usize = 1024;
+const MAX_REMEMBERED: usize = 1024;
 
 /// Origin of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,7 +140,7 @@ impl BreakGlasses {
 
     fn settle(&self, book: &mut Book, now: Instant, wall: SystemTime) {
         let documents: Vec<_> = book.documents().cloned().collect();
-        if book.known.len() > REMEMBERED {
+        if book.known.len() > MAX_REMEMBERED {
             book.known.retain(|known, _| documents.iter().any(|document| key(document) == *known));
         }
         let mut open: Vec<Open> = Vec::new();
@@ -189,7 +187,7 @@ impl Book {
         for gone in before.iter().filter(|open| !holds(after, open)) {
             log(gone, "break-glass has closed");
         }
-        let due = self.reminded.is_none_or(|reminded| now.saturating_duration_since(reminded) >= AGAIN);
+        let due = self.reminded.is_none_or(|reminded| now.saturating_duration_since(reminded) >= REMINDER_INTERVAL);
         if after.is_empty() {
             self.reminded = None;
         } else if due && self.reminded.replace(now).is_some() {
@@ -210,7 +208,39 @@ fn key(document: &BreakGlass) -> Key {
 }
 
 fn is_to_come(document: &BreakGlass, wall: SystemTime) -> bool {
-    document.opened.duration_since(wall).is_ok_and(|ahead| ahead > SKEW)
+    document.opened.duration_since(wall).is_ok_and(|ahead| ahead > MAX_CLOCK_SKEW)
+}
+
+/// Documents of a file, from read to read. A document that is cut short may lack the list of its hooks, and one without
+/// a list opens every hook: such a one is heeded once two reads in a row have found it.
+#[derive(Debug, Default)]
+pub struct Reread {
+    /// `None` before the first read, which is heeded whole: a restart in an emergency closes nothing.
+    last: Option<Vec<BreakGlass>>,
+    heeded: Vec<BreakGlass>,
+}
+
+impl Reread {
+    /// Documents in force after this read. One that waits leaves its earlier state in force.
+    pub fn heeded(&mut self, read: Vec<BreakGlass>) -> Vec<BreakGlass> {
+        let before = std::mem::take(&mut self.heeded);
+        let stands = |document: &BreakGlass| match &self.last {
+            Some(last) => !document.is_about_all() || last.contains(document),
+            None => true,
+        };
+        let former = |document: &BreakGlass| before.iter().find(|former| former.name == document.name);
+        let heeded = read.iter().filter_map(|new| if stands(new) { Some(new) } else { former(new) }).cloned().collect();
+        self.last = Some(read);
+        self.heeded.clone_from(&heeded);
+        heeded
+    }
+
+    /// The same was read once more: what is heeded now, where that has changed.
+    pub fn again(&mut self) -> Option<Vec<BreakGlass>> {
+        let last = self.last.as_ref().filter(|last| **last != self.heeded)?;
+        self.heeded.clone_from(last);
+        Some(last.clone())
+    }
 }
 
 #[cfg(test)]

@@ -1,42 +1,33 @@
 //! State in force: a snapshot with its live hooks, and its age.
 
-pub mod attendance;
 pub mod authorizer;
 pub mod break_glass;
+pub mod configuration_status;
 pub mod current;
 pub mod discovery;
+pub mod freshness;
 pub mod generation;
 pub mod generation_guard;
-pub mod hook_state;
-pub mod hub;
 pub mod labelled;
-pub mod last_good;
 pub mod namespaces;
 pub mod registration;
-pub mod rejection;
 pub mod replica_faults;
-pub mod retired_entry;
 pub mod rotation;
 pub mod segment_moves;
-pub mod stored_objects;
-pub mod target;
 
-pub use attendance::attendance;
 pub use authorizer::Authorizer;
 pub use break_glass::BreakGlasses;
-pub use current::{Current, FailedRead};
+pub use configuration_status::{
+    ConfigurationStatus, FailedRead, LastGoodState, PendingConfirmation, QuarantinedDocument, Rejection,
+};
+pub use current::Current;
 pub use discovery::Discovery;
-pub use generation::{Generation, LiveHook, Overdue, Replacement};
+pub use freshness::STALE_AFTER;
+pub use gatepost_initializers::{Hub, StoredObjects};
+pub use generation::{CallTarget, Generation, HookState, LiveHook, Overdue, Replacement};
 pub use generation_guard::GenerationGuard;
-pub use hook_state::HookState;
-pub use hub::Hub;
 pub use labelled::Labelled;
-pub use last_good::LastGoodState;
 pub use namespaces::Namespaces;
 pub use registration::RegistrationState;
-pub use rejection::{HeldBack, Rejection, Unconfirmed};
-pub use replica_faults::replica_faults;
-pub use retired_entry::RetiredEntry;
-pub use rotation::{RetireReason, Rotation, RotationEvent};
-pub use stored_objects::StoredObjects;
-pub use target::CallTarget;
+pub use replica_faults::{attendance, replica_faults};
+pub use rotation::{RetireReason, RetiredEntry, Rotation, RotationEvent};

@@ -1,17 +1,22 @@
 //! Replica faults: what keeps this replica from being called, its hooks and initializers from being asked, or the
 //! initializers from acting. Hooks have their own: they are called, and their calls fail.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
 
-use super::{Current, Generation, RegistrationState, attendance};
+use super::{current::Current, generation::Generation, registration::RegistrationState};
 use crate::{
+    initialize::desk::NameState,
     model::FailurePolicy,
     schema::status::{ReplicaFault, ReplicaFaultKind},
     telemetry::{Attendance, RecentCallFailures},
 };
 
 /// Hooks that one line names.
-const MOST_NAMED: usize = 5;
+const MAX_NAMED_HOOKS: usize = 5;
 
 /// The faults at this time, the worst kind first.
 pub fn replica_faults(current: &Current, (now, clock): (Instant, SystemTime)) -> Vec<ReplicaFault> {
@@ -20,7 +25,7 @@ pub fn replica_faults(current: &Current, (now, clock): (Instant, SystemTime)) ->
     let certificate = current.serving_tls().and_then(|tls| tls.certificate_fault(clock));
     let certificate = certificate.map(|why| format!("the serving certificate {why}: callers reject it; renew it"));
     let mut faults: Vec<_> = certificate.map(|what| fault(ReplicaFaultKind::Certificate, what)).into_iter().collect();
-    let registration = current.registration().and_then(|state| unregistered(&state, now));
+    let registration = current.registration.get().and_then(|state| unregistered(&state, now));
     faults.extend(registration.map(|what| fault(ReplicaFaultKind::Registration, what)));
     let mut initializers: Vec<_> = attendance(current, now)
         .into_iter()
@@ -39,8 +44,8 @@ fn unregistered(state: &RegistrationState, now: Instant) -> Option<String> {
     if lines.is_empty() {
         return None;
     }
-    let some = lines.iter().take(MOST_NAMED).map(String::as_str).collect::<Vec<_>>().join("; ");
-    let more = lines.len().saturating_sub(MOST_NAMED);
+    let some = lines.iter().take(MAX_NAMED_HOOKS).map(String::as_str).collect::<Vec<_>>().join("; ");
+    let more = lines.len().saturating_sub(MAX_NAMED_HOOKS);
     let more = if more > 0 { format!("; and {more} more") } else { String::new() };
     Some(format!(
         "{name} does not send all requests that are to be seen, and they pass unseen: {some}{more}; run gatepost register \
@@ -77,10 +82,41 @@ fn time(time: SystemTime) -> String {
     humantime::format_rfc3339_seconds(time).to_string()
 }
 
+/// The attendance of each configured initializer with `attach`, by name.
+pub fn attendance(current: &Current, now: Instant) -> Vec<Attendance> {
+    let generation = current.load();
+    let mut configured = BTreeMap::<&Arc<str>, FailurePolicy>::new();
+    let all = generation.snapshot.initializers().iter().flat_map(|entry| &entry.initializers);
+    for one in all.filter(|one| one.attach.is_some()) {
+        let policy = configured.entry(&one.name).or_insert(one.failure_policy);
+        if *policy == FailurePolicy::Ignore {
+            *policy = one.failure_policy;
+        }
+    }
+    if configured.is_empty() {
+        return Vec::new();
+    }
+    let (names, began) = (current.hub().names(), current.hub().started());
+    let states: HashMap<&str, &NameState> = names.iter().map(|state| (&*state.name, state)).collect();
+    let one = |(name, failure_policy): (&Arc<str>, FailurePolicy)| {
+        let state = states.get(&**name);
+        let since = |at: Instant| now.saturating_duration_since(at);
+        Attendance {
+            name: Arc::clone(name),
+            failure_policy,
+            instances: state.map_or(0, |state| state.instances),
+            holds: state.map_or(0, |state| state.queued + state.assigned),
+            oldest: state.and_then(|state| state.oldest).map(since),
+            unattended: state.map_or(Some(began), |state| state.vacant_since).map(since),
+            proven: state.is_none_or(|state| state.proven),
+            never_attached: state.is_none_or(|state| !state.ever_attached),
+        }
+    };
+    configured.into_iter().map(one).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::{
         model::Revision,
@@ -167,11 +203,11 @@ mod tests {
                 .then(|| (Arc::new(lines.iter().map(|line| (*line).to_owned()).collect()), Instant::now())),
             failure: failure.map(str::to_owned),
         };
-        current.set_registration(state(&[], None));
+        current.registration.set(Some(state(&[], None)));
         assert_eq!(faults(&current), [""; 0]);
-        current.set_registration(state(&[], Some("no answer")));
+        current.registration.set(Some(state(&[], Some("no answer"))));
         assert_eq!(faults(&current), ["REGISTRATION r cannot be read: no answer"]);
-        current.set_registration(state(&["1", "2", "3", "4", "5", "6", "7"], None));
+        current.registration.set(Some(state(&["1", "2", "3", "4", "5", "6", "7"], None)));
         let found = faults(&current);
         assert!(found[0].contains(": 1; 2; 3; 4; 5; and 2 more; run gatepost register"), "{found:?}");
     }

@@ -1,8 +1,8 @@
 //! Rotation: states of a hook, from its first probe until the last request that asked it.
 
-use std::time::SystemTime;
+use std::{sync::Arc, time::SystemTime};
 
-use crate::hooks::ProbeFailure;
+use crate::{hooks::ProbeFailure, model::Endpoint};
 
 /// State of a hook in rotation.
 ///
@@ -20,7 +20,7 @@ use crate::hooks::ProbeFailure;
 /// ```
 ///
 /// Only an Active hook is asked. Hooks of the generation in force are Probing or Active; the others stand in
-/// [`Current::retired`](super::Current::retired). A hook that comes back begins anew, unless its endpoint was proven a
+/// [`ConfigurationStatus::retired`](super::ConfigurationStatus::retired). A hook that comes back begins anew, unless its endpoint was proven a
 /// moment ago. One that is to be enforced although no probe has passed in time is Active too, and overdue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rotation {
@@ -135,6 +135,34 @@ impl Rotation {
             Self::Gone { how, .. } => Some(how.as_str().to_owned()),
             Self::Active { .. } | Self::Draining { .. } => None,
         }
+    }
+}
+
+/// A hook that is no longer in force, or no longer at that endpoint; or the name of an initializer that no process may
+/// claim any more. Draining or Gone.
+#[derive(Clone, Debug)]
+pub struct RetiredEntry {
+    /// Name as configured.
+    pub name: Arc<str>,
+    /// Identity of the hook; an initializer's is its name.
+    pub id: Arc<str>,
+    /// The name of the configuration that held the hook; empty for an initializer, which several may hold.
+    pub configuration: Arc<str>,
+    /// Endpoint at which the hook was asked; `None` for an initializer, whose process comes to us.
+    pub endpoint: Option<Endpoint>,
+    /// Draining or Gone.
+    pub rotation: Rotation,
+}
+
+impl RetiredEntry {
+    /// True while requests that began before may still ask it.
+    pub fn drains(&self) -> bool {
+        matches!(self.rotation, Rotation::Draining { .. })
+    }
+
+    /// Is it a hook?
+    pub fn is_hook(&self) -> bool {
+        self.endpoint.is_some()
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::current::STALE_AFTER;
+use super::freshness::STALE_AFTER;
 use crate::{model::registration::Segment, snapshot::Snapshot};
 
 /// For so long after a move a later segment may belong to a request of which an earlier one was decided before the move:

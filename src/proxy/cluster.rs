@@ -20,8 +20,8 @@ use tokio::{
 use super::{path::ResourcePath, requester::Account};
 use crate::{
     cel::{AccessCheck, AccessTarget, ResourceAccess, Subject},
-    initialize::VERB,
     kube::{KubeAccess, KubeClient, KubeError, ReloadingClient},
+    model::initialization::VERB,
     telemetry::{ProxyQuestion, QuestionEnd, ReadProxyMetrics, Throttle},
 };
 

@@ -22,10 +22,9 @@ use super::{
     warning,
 };
 use crate::{
-    initialize::label::MARKS,
     kube::{KubeError, WatchedChange},
     telemetry::{ProxyHoldEnd, ProxyOutcome, ProxyRefused},
-    wire::object_head::ObjectHead,
+    wire::object_head::{MARKS, ObjectHead},
 };
 
 /// Form that always shows the object.

@@ -17,10 +17,10 @@ use super::{
     serve::{Answered, Passing, Proxy, Sent},
 };
 use crate::{
-    initialize::{label::MARKS, visibility::HiddenObject},
     kube::KubeError,
+    model::initialization::HiddenObject,
     telemetry::ProxyOutcome,
-    wire::object_head::ObjectHead,
+    wire::object_head::{MARKS, ObjectHead},
 };
 
 /// Subresource that shows the whole object.

@@ -9,7 +9,7 @@ use super::{
     upstream::{Upstream, UpstreamError},
 };
 use crate::{
-    files::{BlockingReads, Unread},
+    files::{BlockingReads, ReadFailure},
     kube::{ApiEndpoint, KubeAccess, KubeError},
     tls::{TlsError, read_file},
 };
@@ -51,7 +51,7 @@ pub enum OriginError {
     Upstream(#[from] UpstreamError),
     /// Files that could not be looked at.
     #[error(transparent)]
-    Unread(#[from] Unread),
+    Unread(#[from] ReadFailure),
 }
 
 /// Upstreams of a proxy: without and with the front proxy's certificate.

@@ -1,6 +1,6 @@
 //! Query: the parameters of a request, as kube-apiserver reads them, and the label selector that hides.
 
-use crate::initialize::label::PENDING;
+use crate::model::initialization::PENDING_LABEL;
 
 /// Label selector of a LIST or WATCH.
 const LABEL_SELECTOR: &str = "labelSelector";
@@ -86,7 +86,7 @@ impl<'a> Query<'a> {
         }
         query.push_str(LABEL_SELECTOR);
         query.push_str("=%21");
-        encode(PENDING.as_bytes(), &mut query);
+        encode(PENDING_LABEL.as_bytes(), &mut query);
         let theirs = self.first(LABEL_SELECTOR).unwrap_or_default();
         if !theirs.trim_ascii().is_empty() {
             encode(b",", &mut query);

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{body::Body, cluster::Unanswered, hold::HeldObject, path::ResourcePath, pool::SendError};
 use crate::{
-    initialize::visibility::{HiddenAs, HiddenObject, hidden},
+    model::initialization::{HiddenAs, HiddenObject, hidden},
     model::{StatusCause, StatusInfo, StatusMetadata},
     telemetry::{ProxyOutcome, ProxyRefused, Throttle},
     wire::outbound::json_status,

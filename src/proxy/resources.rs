@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::path::ResourcePath;
-use crate::initialize::label::{Unfit, unfit};
+use crate::model::initialization::{Unfit, unfit};
 
 /// Resources that are opted in, by group and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl ProxiedResources {
             return Err(ResourcesError::NotAResource(name.to_owned()));
         }
         match unfit(group, resource) {
-            Some(Unfit::NotKept) => Err(ResourcesError::Unfit(name.to_owned(), "an apiserver does not store them")),
+            Some(Unfit::NotStored) => Err(ResourcesError::Unfit(name.to_owned(), "an apiserver does not store them")),
             Some(Unfit::Needed(why)) => Err(ResourcesError::Unfit(name.to_owned(), why)),
             None => Ok((group.to_owned(), resource.to_owned())),
         }

@@ -34,7 +34,7 @@ use super::{
     write_places::WritePlaces,
 };
 use crate::{
-    initialize::visibility::{HiddenAs, SEE_ALL},
+    model::initialization::{HiddenAs, SEE_ALL},
     telemetry::{ProxyLoad, ProxyOutcome, ReadProxyMetrics},
 };
 

@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderValue, header::WARNING};
 
-use crate::initialize::label;
+use crate::model::initialization::id_in_pending_warning;
 
 /// Code, agent and opening quote of every warning of an apiserver.
 // source: k8s.io/apimachinery/pkg/util/net/http.go, NewWarningHeader.
@@ -19,7 +19,7 @@ pub(super) fn remove(headers: &mut HeaderMap) {
 
 fn of(value: &HeaderValue) -> Option<&str> {
     let text = value.to_str().ok()?.strip_prefix(BEGINNING)?;
-    label::id_in_warning(text.split('"').next()?)
+    id_in_pending_warning(text.split('"').next()?)
 }
 
 #[cfg(test)]

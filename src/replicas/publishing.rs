@@ -119,9 +119,9 @@ impl Mark {
         let now = Instant::now().into_std();
         Self {
             generation: current.load().number,
-            rejected: current.rejected(),
-            cannot_read: current.failed_read().map(|failed| failed.error.clone()),
-            retired: current.retired(),
+            rejected: current.status().rejected.get(),
+            cannot_read: current.status().failed_read.get().map(|failed| failed.error.clone()),
+            retired: current.status().retired(),
             stale: !current.is_fresh(now),
             stopping: current.is_draining(),
             open: current.break_glass().open(now).iter().map(|open| Arc::clone(&open.document.name)).collect(),

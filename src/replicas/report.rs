@@ -36,10 +36,10 @@ pub fn replica_report(
 ) -> ReplicaReport {
     // The order matters: a state loaded later is at least as new as those before it, and a hook that has left the
     // generation is already among the retired ones.
-    let (observed, age, stale) = (current.observed(), current.age(now), !current.is_fresh(now));
-    let rejection = current.rejected();
+    let (observed, age, stale) = (current.status().observed(), current.age(now), !current.is_fresh(now));
+    let rejection = current.status().rejected.get();
     let generation = current.load();
-    let retired = current.retired();
+    let retired = current.status().retired();
     let live = (0..).zip(&generation.hooks).map(|(index, live)| in_force(&generation, index, live, now));
     let mut hooks: Vec<_> = live.chain(retired.iter().filter_map(retired_hook)).collect();
     let hooks_left_out = hooks.len().saturating_sub(max_hooks);
@@ -69,12 +69,14 @@ pub fn replica_report(
         bypasses,
         bypasses_left_out,
         rejected: rejection.as_deref().map(|rejection| rejected(rejection, max_hooks)),
-        from_last_good: current.last_good().and_then(|state| {
+        from_last_good: current.status().last_good.get().and_then(|state| {
             let in_use = state.in_use.as_ref()?;
             Some(short(&format!("of {}, as {}", time(in_use.written), in_use.why)))
         }),
         read_failure: current
-            .failed_read()
+            .status()
+            .failed_read
+            .get()
             .map(|failed| ReadFailure { what: short(&failed.error), since: time(failed.since) }),
         hooks,
         hooks_left_out,
@@ -162,7 +164,7 @@ fn standing(rotation: &Rotation) -> HookStanding {
 }
 
 fn rejected(rejection: &Rejection, max_held: usize) -> RejectedConfiguration {
-    let held = rejection.held.iter().take(max_held).map(|held| HeldReport {
+    let held = rejection.quarantined.iter().take(max_held).map(|held| HeldReport {
         document: held.document.clone(),
         keeps: held.keeps,
         since: time(held.since),
@@ -170,7 +172,7 @@ fn rejected(rejection: &Rejection, max_held: usize) -> RejectedConfiguration {
     });
     RejectedConfiguration {
         held: held.collect(),
-        held_left_out: rejection.held.len().saturating_sub(max_held),
+        held_left_out: rejection.quarantined.len().saturating_sub(max_held),
         revision: rejection.revision.to_string(),
         since: time(rejection.since),
         problems: rejection.problems.iter().take(MAX_PROBLEMS).map(|problem| short(&problem.to_string())).collect(),

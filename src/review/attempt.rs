@@ -1,6 +1,6 @@
-//! Attempt: one hook's call in a round, from the first question to the outcome.
+//! Attempt: one hook's call in a round, from the first question to its end.
 //!
-//! The only owner of asking again: the transport sends every call once and reports what came of it. [`Asks::next`]
+//! The only owner of asking again: the transport sends every call once and reports what came of it. [`RetryState::next`]
 //! decides in this order:
 //!
 //! 1. A call that the hook has not processed is sent again, at most twice.
@@ -13,7 +13,7 @@
 //!
 //! ```text
 //!                       answer, failure, time is up
-//!  Open ───────────────────────────────────────────────> settled (has an outcome)
+//!  Open ───────────────────────────────────────────────> settled
 //!   │ ^                                                     ^
 //!   │ └── "come back later" is over: asked again            │ time is up
 //!   └──── 429 or 5xx with Retry-After ──> Resting ──────────┘
@@ -21,17 +21,17 @@
 
 use std::time::{Duration, Instant};
 
-use tracing::Span;
+use tracing::{Span, debug_span};
 
-use super::{caller::Caller, trace};
+use super::{context::Caller, failure};
 use crate::{
     hooks::{GrpcRequest, HookRequest, HttpRequest, Method, ProcessingEvidence, Reply, Reuse},
     live::LiveHook,
-    model::{CallFailure, FailurePolicy, HookType, Protocol, Review},
+    model::{CallFailure, HookType, Protocol, Review},
 };
 
 /// Most pauses that a hook may ask for by Retry-After. As upstream (`client-go/rest/with_retry.go`).
-const MOST_RESTS: u8 = 10;
+const MAX_RESTS: u8 = 10;
 
 /// One hook's call in a round.
 pub(super) struct Attempt<'a> {
@@ -39,7 +39,7 @@ pub(super) struct Attempt<'a> {
     /// A call about this review has no side effects.
     idempotent: bool,
     /// A bypass passes it over where it cannot answer.
-    pub(super) opened: bool,
+    pub(super) fail_open_override: bool,
     /// Latest time for the hook's answer: its own timeout, or the rest of the request's.
     pub(super) deadline: Instant,
     /// Latest time at which the answer has been read, once its first byte is there: as upstream's, the hook's own time
@@ -49,25 +49,25 @@ pub(super) struct Attempt<'a> {
     pub(super) span: Span,
     /// The hook may still be working on it, whether or not we still wait.
     pub(super) open: bool,
-    /// It has an outcome.
+    /// Its record has its end.
     pub(super) settled: bool,
     /// Time of the next try, while the hook rests.
     again_at: Option<Instant>,
-    asks: Asks,
+    retry_state: RetryState,
 }
 
 /// Result of a call, before it is judged.
 #[derive(Debug)]
-pub(super) enum Came<'r> {
+pub(super) enum CallResult<'r> {
     /// A reply, not yet looked into.
     Reply(&'r Reply),
     /// Nothing usable.
     Failure(&'r CallFailure, ProcessingEvidence),
 }
 
-/// Step after what came of a call.
+/// Step after a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum NextStep {
     /// The call is sent again at once, over such a reuse: the hook has not processed it.
     Resend(Reuse),
     /// The hook is asked again after this pause, as it wishes.
@@ -80,7 +80,7 @@ pub(super) enum Next {
 
 /// Terms of asking a hook again.
 #[derive(Clone, Copy, Debug)]
-struct Terms {
+struct RetryTerms {
     /// Its failure policy is Retry.
     retry: bool,
     /// Calls have no side effects.
@@ -88,9 +88,9 @@ struct Terms {
     deadline: Instant,
 }
 
-/// Count of the times a hook was asked, and the terms of the next one.
+/// How often a hook was called, and how it is called next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Asks {
+pub(super) struct RetryState {
     rests: u8,
     retried: bool,
     /// Resends since it rested or was retried.
@@ -100,56 +100,58 @@ pub(super) struct Asks {
     pub(super) elsewhere: bool,
 }
 
-impl Asks {
-    /// The step after what came of the last call.
+impl RetryState {
+    /// The step after the last call.
     ///
     /// Source of the pauses: `docs/reference/webhook-semantics.md` §9. Where upstream would sleep until its deadline,
     /// we say at once that there will be no answer.
-    fn next(&self, terms: Terms, came: &Came<'_>, now: Instant) -> Next {
+    fn next(&self, terms: RetryTerms, result: &CallResult<'_>, now: Instant) -> NextStep {
         let left = terms.deadline.saturating_duration_since(now);
-        match came {
-            Came::Reply(Reply::Http(reply)) => {
+        match result {
+            CallResult::Reply(Reply::Http(reply)) => {
                 let asked = reply.retry_after.filter(|_| reply.status == 429 || reply.status >= 500);
                 // Compared as a pause: a hook may name one that no clock can show.
-                let pause = asked.filter(|pause| *pause < left && self.rests < MOST_RESTS);
-                pause.map_or(Next::Settle, Next::Rest)
+                let pause = asked.filter(|pause| *pause < left && self.rests < MAX_RESTS);
+                pause.map_or(NextStep::Settle, NextStep::Rest)
             }
-            Came::Reply(Reply::Grpc(_)) => Next::Settle,
-            Came::Failure(failure, evidence) => {
+            CallResult::Reply(Reply::Grpc(_)) => NextStep::Settle,
+            CallResult::Failure(failure, evidence) => {
                 let retries = terms.retry && terms.idempotent && !self.retried && failure.may_retry();
                 match evidence.resend(self.resends, terms.idempotent) {
-                    Some(reuse) => Next::Resend(reuse),
-                    None if retries && !left.is_zero() => Next::Retry,
-                    None => Next::Settle,
+                    Some(reuse) => NextStep::Resend(reuse),
+                    None if retries && !left.is_zero() => NextStep::Retry,
+                    None => NextStep::Settle,
                 }
             }
         }
     }
 
     /// The asks once that step is taken.
-    fn after(self, next: Next) -> Self {
+    fn after(self, next: NextStep) -> Self {
         let Self { rests, retried, resends, elsewhere, .. } = self;
         match next {
-            Next::Resend(reuse) => Self { rests, retried, resends: resends + 1, reuse, elsewhere },
-            Next::Rest(_) => Self { rests: rests + 1, retried, ..Self::default() },
-            Next::Retry => Self { rests, retried: true, elsewhere: true, ..Self::default() },
-            Next::Settle => self,
+            NextStep::Resend(reuse) => Self { rests, retried, resends: resends + 1, reuse, elsewhere },
+            NextStep::Rest(_) => Self { rests: rests + 1, retried, ..Self::default() },
+            NextStep::Retry => Self { rests, retried: true, elsewhere: true, ..Self::default() },
+            NextStep::Settle => self,
         }
     }
 }
 
 impl<'a> Attempt<'a> {
-    pub(super) fn new(live: &'a LiveHook, review: &Review, opened: bool, deadline: Instant) -> Self {
-        let (span, asks) = (trace::call(live), Asks::default());
-        // A policy of today may not make a hook that has effects, which is being moved away from, be asked twice.
+    pub(super) fn new(live: &'a LiveHook, review: &Review, fail_open_override: bool, deadline: Instant) -> Self {
+        // While the debug level is off, a span costs one load of its callsite's state.
+        let (span, retry_state) = (debug_span!("hook", name = %live.hook.name), RetryState::default());
+        // The side effects of the endpoint that is called count, not those that a new configuration declares: a hook that
+        // moves must not be called twice at its former endpoint where it has effects there.
         let idempotent = live.target.side_effects().none_for(review.dry_run);
         let (read_by, again_at, open, settled) = (None, None, false, false);
-        Self { live, idempotent, opened, deadline, read_by, span, open, settled, again_at, asks }
+        Self { live, idempotent, fail_open_override, deadline, read_by, span, open, settled, again_at, retry_state }
     }
 
-    /// Terms under which it is asked now.
-    pub(super) fn asks(&self) -> Asks {
-        self.asks
+    /// How it is called now.
+    pub(super) fn retry_state(&self) -> RetryState {
+        self.retry_state
     }
 
     /// Time of the next step unless an answer comes first; `None` once it is settled.
@@ -163,7 +165,7 @@ impl<'a> Attempt<'a> {
         !self.settled && self.read_by.unwrap_or(self.deadline) <= now
     }
 
-    /// The answer is there, and is to be read by then.
+    /// The answer is there, and must be read by then.
     pub(super) fn is_read_by(&mut self, deadline: Instant) {
         self.read_by = Some(deadline);
     }
@@ -177,20 +179,20 @@ impl<'a> Attempt<'a> {
         over
     }
 
-    /// Decides the step after what came, and counts it. One that rests wakes by itself; the caller takes the other
+    /// Decides the step after a call, and counts it. One that rests wakes by itself; the caller takes the other
     /// steps.
-    pub(super) fn next(&mut self, came: &Came<'_>, now: Instant) -> Next {
-        let terms = Terms {
-            retry: self.live.hook.failure_policy == FailurePolicy::Retry,
+    pub(super) fn next(&mut self, result: &CallResult<'_>, now: Instant) -> NextStep {
+        let terms = RetryTerms {
+            retry: failure::retries(self.live.hook.failure_policy),
             idempotent: self.idempotent,
             deadline: self.deadline,
         };
-        let next = self.asks.next(terms, came, now);
-        self.asks = self.asks.after(next);
-        if let Next::Rest(pause) = next {
+        let next = self.retry_state.next(terms, result, now);
+        self.retry_state = self.retry_state.after(next);
+        if let NextStep::Rest(pause) = next {
             self.again_at = Some(now + pause);
         }
-        if next != Next::Settle {
+        if next != NextStep::Settle {
             self.read_by = None;
         }
         next

@@ -9,215 +9,206 @@
 //! owner updates the stored object, and goes on with the update that removes that name. For a resource that a stock
 //! apiserver stores unfinished, objects are marked, and initialized afterwards (`label`).
 
-mod act;
-mod label;
-mod parallel;
-mod run;
 mod stored;
+mod turn;
 
 use std::sync::Arc;
 
-use act::{Acted, Failure, Turn, end_of, is_passed_over, is_unproven, until};
-pub(super) use label::{guard, is_guarded};
-use parallel::ParallelCalls;
-use run::slowest;
-pub(super) use run::{Run, report};
-use smallvec::SmallVec;
-pub(super) use stored::{Field, before, finds_a_list};
+use serde_json::json;
 use tokio::time::timeout_at;
 
+pub use self::stored::{ObjectRead, ReadPolicy, head_rule, read_policy};
+use self::turn::{Acted, ParallelCalls, Turn, end_of, until};
 use super::{
-    case::Case,
-    lookup::{Lookup, known},
-    patched::Patched,
-    status,
-    status::StatusError,
+    context::ReviewContext,
+    draft::{Draft, Flow, InitializerTurn},
+    facts::Facts,
+    failure::{self, InitializerFailure, is_passed_over, is_unproven},
+    status::{self, StatusError},
+    verdict::MAX_WARNINGS,
 };
 use crate::{
     cel::{AccessCheck, AccessTarget, ResourceAccess, Subject},
     clock::now,
-    initialize::{Initialization, Initializers, RefusedList, VERB, check_known, create, needs_permission},
-    model::{FailurePolicy, Gvr, Initializer, Operation, ResourceInitializers, Review},
-    offload,
+    initialize::{Initialization, Initializers, RefusedList, check_known, create, needs_permission},
+    model::{FailurePolicy, Gvr, Initializer, Operation, ResourceInitializers, Review, Verdict, initialization::VERB},
     telemetry::InitializerOutcome,
     wire::{annotations, groups},
 };
 
 /// The annotation by which a client that may says which initializers a new object gets: names joined by commas, or ""
 /// for none. An apiserver drops `metadata.initializers`, which had this purpose.
-pub const OWN_LIST: &str = "gatepost.dev/initializers";
+const OWN_LIST: &str = "gatepost.dev/initializers";
+/// Prefix of the audit annotations that name the initializers which acted.
+const INITIALIZED: &str = "initialize.gatepost.dev";
 /// Annotation that a kubelet puts onto the Pods that it runs from files: they run already.
 // source: k8s.io/api/core/v1 MirrorPodAnnotationKey.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 /// The group of all kubelets.
 const NODES: &str = "system:nodes";
 
-/// Result of the phase.
-#[derive(Debug, Default)]
-pub(super) struct Initialized {
-    /// Turns, in order.
-    pub(super) runs: SmallVec<[Run; 4]>,
-    /// The object, where something has changed it.
-    pub(super) patched: Option<Arc<Patched>>,
-    /// Rejection of the object, where it is not created.
-    pub(super) refusal: Option<StatusError>,
-    /// It is stored, and others must still act.
-    pub(super) unfinished: bool,
-    /// Warning that it is stored and waits.
-    pub(super) pending: Option<String>,
-    /// The rejection is an initializer's own no, or the requester may not write the list so.
-    pub(super) denied: bool,
+/// Reads the list of the stored object that an update finds, where its apiserver stores unfinished objects.
+pub(super) async fn find_stored_list(ctx: &ReviewContext<'_>, draft: &mut Draft<'_>) -> Flow {
+    let ReviewContext { review, caller, .. } = ctx;
+    if !caller.stores_unfinished || review.operation != Operation::Update || review.old_object.is_none() {
+        return Flow::Continue(());
+    }
+    draft.stored_list = match Box::pin(stored::stored_list(ctx, review, review.old_object.clone())).await {
+        Err(refusal) if !ctx.bypass.skips_all() => return draft.refuse(refusal),
+        list => list.transpose(),
+    };
+    // A change of an unfinished object is part of its CREATE: the hooks of that are asked about what becomes of it.
+    draft.skips_hooks |= matches!(&draft.stored_list, Some(Ok(list)) if list.is_unfinished());
+    Flow::Continue(())
+}
+
+/// Initializes a new object, or goes on with one that is updated. Hooks of a CREATE are asked with its review once it is
+/// initialized, and so see the object that becomes visible.
+pub(super) async fn initialize<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>) -> Flow {
+    if ctx.mutates() && concerns(ctx) {
+        Box::pin(InitializingPhase::new(ctx, draft).run()).await
+    } else if !ctx.mutates() && stored::is_guarded(ctx) {
+        Box::pin(InitializingPhase::new(ctx, draft).guard()).await
+    } else {
+        Flow::Continue(())
+    }
 }
 
 /// Is there anything to be initialized in such requests? Asked first, of every request.
-pub(super) fn concerns(case: Case<'_>) -> bool {
-    let Case { review, generation, caller, .. } = case;
+fn concerns(ctx: &ReviewContext<'_>) -> bool {
+    let ReviewContext { review, caller, .. } = ctx;
     let creates = review.operation == Operation::Create && review.sub_resource.is_empty();
-    let configured = || generation.snapshot.initializers_of(&review.resource.group, &review.resource.resource);
-    let concerned = if caller.stores_unfinished {
+    let updates = review.operation == Operation::Update;
+    let is_concerned = if caller.stores_unfinished {
         // Its objects say for themselves what must still be done.
-        creates || review.operation == Operation::Update
+        creates || updates
     } else {
-        let by_label = || configured().is_some_and(|entry| entry.by_label);
-        creates && configured().is_some() || review.operation == Operation::Update && by_label()
+        (creates || updates) && ctx.initializers().is_some_and(|entry| creates || entry.by_label)
     };
     // Behind the last of the mutating hooks, where these are registered apart.
-    concerned && review.object.is_some() && caller.segment.is_none_or(|segment| segment.number == segment.of)
+    is_concerned && review.object.is_some() && caller.segment.is_none_or(|segment| segment.number == segment.of)
 }
 
-/// Initializes a new object, which is what `patched` has made of it; `before` is the list of one that is updated, as far as
-/// it could be read.
-pub(super) async fn initialize(
-    case: Case<'_>,
-    patched: Option<Arc<Patched>>,
-    before: Result<Option<Field>, StatusError>,
-) -> Initialized {
-    let initialized = Initialized { patched, ..Initialized::default() };
-    let mut phase = InitializingPhase { case, initialized, creator: None, no_room: false };
-    if let Err(refusal) = phase.run(before).await {
-        phase.initialized.refusal = Some(refusal);
-    }
-    phase.initialized
-}
-
-struct InitializingPhase<'a> {
-    case: Case<'a>,
-    initialized: Initialized,
+struct InitializingPhase<'a, 'd> {
+    ctx: &'a ReviewContext<'a>,
+    draft: &'d mut Draft<'a>,
     /// The creator's name, where the request is another's: an update of an object that is stored unfinished.
     creator: Option<Arc<str>>,
     /// It has ended for want of room, which says nothing of the object.
     no_room: bool,
+    /// The object is stored, and others must still act.
+    is_unfinished: bool,
 }
 
-impl<'a> InitializingPhase<'a> {
-    async fn run(&mut self, before: Result<Option<Field>, StatusError>) -> Result<(), StatusError> {
-        let Case { review, generation, caller, .. } = self.case;
-        let entry = generation.snapshot.initializers_of(&review.resource.group, &review.resource.resource);
-        if caller.stores_unfinished {
-            let nobody = stored::nobody(review);
-            return self.run_stored(entry.unwrap_or(&nobody), before).await;
+impl<'a, 'd> InitializingPhase<'a, 'd> {
+    fn new(ctx: &'a ReviewContext<'a>, draft: &'d mut Draft<'a>) -> Self {
+        Self { ctx, draft, creator: None, no_room: false, is_unfinished: false }
+    }
+
+    async fn run(mut self) -> Flow {
+        match self.initialize().await {
+            Err(refusal) => self.draft.refuse(refusal),
+            Ok(()) if self.is_unfinished => Flow::Break(()),
+            Ok(()) => Flow::Continue(()),
+        }
+    }
+
+    async fn initialize(&mut self) -> Result<(), StatusError> {
+        let ctx = self.ctx;
+        let entry = ctx.initializers();
+        if ctx.caller.stores_unfinished {
+            let nobody = stored::nobody(ctx.review);
+            return self.run_stored(entry.unwrap_or(&nobody)).await;
         }
         let Some(entry) = entry else { return Ok(()) };
         if entry.by_label {
             return self.run_labelled(entry).await;
         }
-        let patched = self.initialized.patched.clone();
-        let review = patched.as_ref().map_or(review, |patched| &patched.review);
-        let mut lookup = self.case.lookup(review, None);
-        let pending = self.pending(entry, review, None, &mut lookup).await;
-        let pending = pending.or_else(|refusal| self.unselected(entry, refusal).map(|()| None))?;
-        let Some(list) = pending else { return Ok(()) };
-        self.work_off(entry, &mut Initialization::new(list), &mut lookup).await
+        let object = self.draft.object.clone();
+        let review = ctx.about(object.as_ref());
+        let mut facts = Facts::new(ctx, review, None);
+        let Some(list) = self.pending(entry, review, None, &mut facts).await? else { return Ok(()) };
+        self.work_off(entry, &mut Initialization::new(list), &mut facts).await
     }
 
     /// Runs each initializer in its turn, up to the end of the list or to one that acts on the stored object.
     async fn work_off(
         &mut self,
         entry: &ResourceInitializers,
-        way: &mut Initialization,
-        lookup: &mut Lookup<'_>,
+        initialization: &mut Initialization,
+        facts: &mut Facts<'_, '_>,
     ) -> Result<(), StatusError> {
-        let mut ahead = ParallelCalls::default();
-        while let Some(head) = way.head() {
+        let ctx = self.ctx;
+        let mut parallel = ParallelCalls::default();
+        while let Some(head) = initialization.head() {
             let name: Arc<str> = head.into();
             let configured = entry.initializers.iter().find(|one| *one.name == *name);
             let in_flight = configured.is_some_and(Initializer::acts_in_flight);
-            if self.case.caller.stores_unfinished && !in_flight {
+            if ctx.caller.stores_unfinished && !in_flight {
                 break;
             }
-            let object = self.initialized.patched.clone();
-            if ahead.is_empty() {
-                ahead.ask(self.case, entry, way, (object.as_ref(), &mut *lookup)).await;
+            let object = self.draft.object.clone();
+            if parallel.is_empty() {
+                parallel.ask(ctx, entry, initialization, object.as_ref(), facts).await;
             }
-            let asked = match ahead.take(&name, object.as_ref()).await {
-                Ok(asked) => asked,
+            let answer = match parallel.take(&name, object.as_ref()).await {
+                Ok(answer) => answer,
                 Err((name, failure)) => {
-                    let took = ahead.began.map(|began| now().saturating_duration_since(began)).unwrap_or_default();
+                    let took = parallel.began.map(|began| now().saturating_duration_since(began)).unwrap_or_default();
                     let refusal = failure.refusal(&name);
-                    self.ended(Run { name, outcome: InitializerOutcome::Rejected, took, passed_over: None });
+                    self.ended(InitializerTurn { name, outcome: InitializerOutcome::Rejected, took, warning: None });
                     return Err(refusal);
                 }
             };
-            let counted = asked.is_some();
-            let began = ahead.began.filter(|_| counted).unwrap_or_else(now);
-            let (case, creator) = (self.case, self.creator.clone());
-            let passes = configured.is_none_or(|one| is_passed_over(case, one));
+            let was_parallel = answer.is_some();
+            let began = parallel.began.filter(|_| was_parallel).unwrap_or_else(now);
+            let creator = self.creator.clone();
+            let passes = configured.is_none_or(|one| is_passed_over(ctx, one));
             let turn = |one| {
-                let until = until(case, (entry, one), (way, 1), began);
-                Turn { case, one, before: object, began, until, creator }
+                let until = until(ctx, entry, one, initialization, 1, began);
+                Turn { ctx, one, before: object, began, until, creator }
             };
-            let ended = match (configured, asked) {
+            let ended = match (configured, answer) {
                 (Some(one), Some(Ok(answer))) => turn(one).acted(answer).await,
                 (Some(_), Some(Err(failure))) => Err(failure),
-                (Some(one), None) if is_unproven(case, one) => Err(Failure::Unproven),
-                (Some(one), None) => turn(one).act(lookup).await,
+                (Some(one), None) if is_unproven(ctx, one) => Err(InitializerFailure::Unproven),
+                (Some(one), None) => turn(one).act(facts).await,
                 // The list of an object that is stored may name anybody.
                 (None, _) => Ok(Acted::default()),
             };
-            let bypass = case.bypass;
-            let opened = bypass.fails_open(&name) || bypass.break_glass_covers(&name);
             // It is its turn, so every step is taken but that of a wrong addition.
             let ended = ended.and_then(|Acted { changed, adds }| {
                 let known = |add: &str| entry.initializers.iter().any(|one| &*one.name == add);
-                match adds.iter().all(|add| known(add)).then(|| way.done(&name, adds)) {
+                match adds.iter().all(|add| known(add)).then(|| initialization.done(&name, adds)) {
                     Some(Ok(_)) => Ok(changed),
-                    _ => Err(Failure::Unable(
+                    _ => Err(InitializerFailure::Unable(
                         "it adds initializers that this resource has not, or that had a turn".into(),
                     )),
                 }
             });
-            let no_room = matches!(&ended, Err(failure) if failure.is_no_room());
-            let (outcome, passed_over, refusal) = match ended {
-                Ok(None) => (InitializerOutcome::Unchanged, None, None),
-                Ok(Some(patched)) => {
-                    self.initialized.patched = Some(patched);
-                    (InitializerOutcome::Changed, None, None)
+            let (mut warning, mut refusal) = (None, None);
+            let outcome = match ended {
+                Ok(None) => InitializerOutcome::Unchanged,
+                Ok(Some(changed)) => {
+                    self.draft.object = Some(changed);
+                    InitializerOutcome::Changed
                 }
-                Err(failure)
-                    if opened && !failure.is_rejection()
-                        || passes && failure.may_open()
-                        // Its first instance may have attached since it was asked.
-                        || matches!(failure, Failure::Unproven) =>
-                {
-                    let _ = way.late(&name, FailurePolicy::Ignore);
-                    (InitializerOutcome::FailedOpen, Some(failure.passed_over(&name)), None)
+                Err(failure) => {
+                    let outcome = failure::of_turn(ctx, &name, passes, &failure);
+                    if outcome == InitializerOutcome::FailedOpen {
+                        let _ = initialization.time_out(&name, FailurePolicy::Ignore);
+                        warning = Some(failure.warning(&name));
+                    } else {
+                        self.no_room |= failure.is_no_room();
+                        refusal = Some(self.refusal(failure, &name, configured));
+                    }
+                    outcome
                 }
-                Err(failure) if failure.is_rejection() => {
-                    (InitializerOutcome::Rejected, None, Some(failure.refusal(&name)))
-                }
-                Err(failure) if failure.is_shed() => (InitializerOutcome::Shed, None, Some(failure.refusal(&name))),
-                Err(Failure::Late(after)) => {
-                    let refusal =
-                        status::initializer_late(&name, after, slowest(&self.initialized.runs, after, configured));
-                    (InitializerOutcome::FailedClosed, None, Some(Box::new(refusal)))
-                }
-                Err(failure) => (InitializerOutcome::FailedClosed, None, Some(failure.refusal(&name))),
             };
-            self.no_room |= no_room && refusal.is_some();
-            if counted {
-                ahead.is_now(self.initialized.patched.as_ref());
+            if was_parallel {
+                parallel.is_now(self.draft.object.as_ref());
             }
-            self.ended(Run { name, outcome, took: now().saturating_duration_since(began), passed_over });
+            self.ended(InitializerTurn { name, outcome, took: now().saturating_duration_since(began), warning });
             if let Some(refusal) = refusal {
                 return Err(refusal);
             }
@@ -225,48 +216,67 @@ impl<'a> InitializingPhase<'a> {
         Ok(())
     }
 
-    fn ended(&mut self, run: Run) {
-        self.initialized.denied |= run.outcome == InitializerOutcome::Rejected;
-        let Case { generation, caller, .. } = self.case;
-        if let Some(metrics) = generation.initializers.get(&run.name) {
-            metrics.record(caller.worker, run.outcome, run.took);
+    /// Rejection for an initializer that must act and has failed so. One that came too late because another has used up
+    /// the request's time names that.
+    fn refusal(&self, failure: InitializerFailure, name: &str, one: Option<&Initializer>) -> StatusError {
+        let InitializerFailure::Late(after) = failure else { return failure.refusal(name) };
+        let had_less = one.is_some_and(|one| after < one.timeout);
+        let slowest = self.draft.initializers.iter().max_by_key(|turn| turn.took);
+        let slower = slowest.filter(|turn| had_less && turn.took > after).map(|turn| (&*turn.name, turn.took));
+        Box::new(status::initializer_late(name, after, slower))
+    }
+
+    fn ended(&mut self, turn: InitializerTurn) {
+        self.draft.is_initializer_denial |= turn.outcome == InitializerOutcome::Rejected;
+        if let Some(metrics) = self.ctx.generation.initializers.get(&turn.name) {
+            metrics.record(self.ctx.caller.worker, turn.outcome, turn.took);
         }
-        self.initialized.runs.push(run);
+        self.draft.initializers.push(turn);
+    }
+
+    /// An initializer is passed over before its turn, as it is not known whether it acts.
+    fn pass_over(&mut self, name: &Arc<str>, failure: &InitializerFailure) {
+        let took = now().saturating_duration_since(self.ctx.began);
+        let warning = Some(failure.warning(name));
+        let (name, outcome) = (Arc::clone(name), InitializerOutcome::FailedOpen);
+        self.ended(InitializerTurn { name, outcome, took, warning });
     }
 
     /// Rejection of a list that the requester may not write so.
     fn denied(&mut self, refused: RefusedList) -> StatusError {
-        self.initialized.denied = true;
+        self.draft.is_initializer_denial = true;
         Box::new(refused.into_status())
     }
 
-    /// The request's time was over before it was known which initializers act. Where none of them must, the object goes on
-    /// without them.
-    fn unselected(&mut self, entry: &ResourceInitializers, refusal: StatusError) -> Result<(), StatusError> {
-        let (case, Case { bypass, began, .. }) = (self.case, self.case);
-        let opens = |one: &Initializer| {
-            one.failure_policy == FailurePolicy::Ignore || bypass.fails_open(&one.name) || is_unproven(case, one)
-        };
-        if *refusal != status::out_of_time() || !entry.initializers.iter().all(opens) {
-            return Err(refusal);
-        }
-        let took = now().saturating_duration_since(began);
-        for one in &entry.initializers {
-            let (name, passed_over) = (Arc::clone(&one.name), Failure::Late(took).passed_over(&one.name));
-            let outcome = InitializerOutcome::FailedOpen;
-            self.ended(Run { name, outcome, took, passed_over: Some(passed_over) });
-        }
-        Ok(())
-    }
-
-    /// The object's pending list: the client's own, in the object's `field` or annotation, or the configured names that it is
-    /// selected for.
+    /// The object's pending list. Where the request's time was over before it was known which initializers act, and none of
+    /// them must, the object goes on without them.
     async fn pending(
         &mut self,
         entry: &ResourceInitializers,
         review: &Review,
         field: Option<Initializers>,
-        lookup: &mut Lookup<'_>,
+        facts: &mut Facts<'_, '_>,
+    ) -> Result<Option<Initializers>, StatusError> {
+        let refusal = match self.find_pending(entry, review, field, facts).await {
+            Err(refusal) => refusal,
+            pending => return pending,
+        };
+        if *refusal != status::out_of_time() || !failure::all_pass_unselected(self.ctx, entry) {
+            return Err(refusal);
+        }
+        let late = InitializerFailure::Late(now().saturating_duration_since(self.ctx.began));
+        entry.initializers.iter().for_each(|one| self.pass_over(&one.name, &late));
+        Ok(None)
+    }
+
+    /// The object's pending list: the client's own, in the object's `field` or annotation, or the configured names that it is
+    /// selected for.
+    async fn find_pending(
+        &mut self,
+        entry: &ResourceInitializers,
+        review: &Review,
+        field: Option<Initializers>,
+        facts: &mut Facts<'_, '_>,
     ) -> Result<Option<Initializers>, StatusError> {
         let [written, mirror] = self.annotations(review).await?;
         let in_group = |wanted: &[Box<str>]| groups::any_of(review, wanted);
@@ -276,9 +286,9 @@ impl<'a> InitializingPhase<'a> {
             return Ok(None);
         }
         let named = |names: &str| Initializers::of(names.split(',').map(str::trim).filter(|name| !name.is_empty()));
-        let skips_all = self.case.bypass.skips_all();
+        let skips_all = self.ctx.bypass.skips_all();
         let written = written.filter(|_| field.is_none() && !skips_all);
-        // Clients may act for any name in the field, by updating the stored object; for one in the annotation nobody does.
+        // Clients may act for any name in the field, by updating the stored object, but for none in the annotation.
         let is_annotated = written.is_some();
         let written = field.or_else(|| written.as_deref().map(named));
         let listed = || entry.may_initialize.as_ref().is_some_and(|who| who.is(&review.username, in_group));
@@ -286,19 +296,16 @@ impl<'a> InitializingPhase<'a> {
         let mut names = Vec::new();
         if written.is_none() && !skips_all {
             let longest = entry.initializers.iter().map(|one| one.timeout).max().unwrap_or_default();
-            let until = end_of(self.case).min(now() + longest);
+            let until = end_of(self.ctx).min(now() + longest);
             for one in &entry.initializers {
-                let later = entry.by_label || self.case.caller.stores_unfinished;
-                let selected = timeout_at(until.into(), self.is_selected(one, later, lookup)).await;
+                let later = entry.by_label || self.ctx.caller.stores_unfinished;
+                let selected = timeout_at(until.into(), self.is_selected(one, later, facts)).await;
                 // Labels that are not to be had are a failure of each initializer that selects by them.
-                if let Some(why) = lookup.unavailable()
-                    && one.failure_policy == FailurePolicy::Ignore
-                    && !one.namespace_selector.is_empty()
+                if let Some(why) = facts.unavailable()
+                    && failure::passes_without_labels(one)
                     && matches!(selected, Ok(Err(_)))
                 {
-                    let (name, took) = (Arc::clone(&one.name), now().saturating_duration_since(self.case.began));
-                    let passed_over = Some(Failure::Unable(why.to_owned()).passed_over(&name));
-                    self.ended(Run { name, outcome: InitializerOutcome::FailedOpen, took, passed_over });
+                    self.pass_over(&one.name, &InitializerFailure::Unable(why.to_owned()));
                     continue;
                 }
                 if selected.unwrap_or_else(|_| Err(Box::new(status::out_of_time())))? {
@@ -318,9 +325,9 @@ impl<'a> InitializingPhase<'a> {
         Ok(list.and_then(|list| self.without_left_out(list)))
     }
 
-    /// The list without those that a bypass or break-glass leaves out, whoever wrote it.
+    /// The list without names that a bypass or break-glass leaves out.
     fn without_left_out(&self, mut list: Initializers) -> Option<Initializers> {
-        let bypass = self.case.bypass;
+        let bypass = &self.ctx.bypass;
         let all = bypass.skips_all();
         list.pending.retain(|name| !all && !bypass.skips(name) && !bypass.break_glass_covers(name));
         list.normalized()
@@ -329,12 +336,12 @@ impl<'a> InitializingPhase<'a> {
     /// May the user `initialize` the resource, by the answer of the cluster's apiserver? Without a cluster, no user
     /// may.
     async fn may_initialize(&self, review: &Review) -> Result<bool, StatusError> {
-        let Case { gate, access, .. } = self.case;
-        if gate.authorizer.is_none() {
+        let ReviewContext { deps, access, .. } = self.ctx;
+        if deps.authorizer.is_none() {
             return Ok(false);
         }
         let check = check(review);
-        access.decide(review, vec![check.clone()], end_of(self.case)).await?;
+        access.decide(review, vec![check.clone()], end_of(self.ctx)).await?;
         let why = match access.decisions().get(&check) {
             Some(Ok(decided)) => return Ok(decided.allowed),
             Some(Err(why)) => why.clone(),
@@ -348,25 +355,25 @@ impl<'a> InitializingPhase<'a> {
     async fn annotations(&self, review: &Review) -> Result<[Option<String>; 2], StatusError> {
         let Some(place) = review.object.clone() else { return Ok([None, None]) };
         let (bytes, size) = (review.bytes.clone(), place.len());
-        let reading = offload::run(size, move || annotations::of_object(&bytes, place, [OWN_LIST, MIRROR]));
         // No margin: nothing may have to act.
-        match timeout_at(self.case.caller.deadline.instant().into(), reading).await {
-            Ok(Ok(found)) => Ok(found),
-            Ok(Err(why)) => Err(Box::new(status::internal(&why))),
-            Err(_) => Err(Box::new(status::out_of_time())),
-        }
+        self.ctx.read(size, move || annotations::of_object(&bytes, place, [OWN_LIST, MIRROR])).await
     }
 
     /// Does the initializer act on this object? One that a bypass or break-glass leaves out does not. `later`: others may
     /// act on the stored object.
-    async fn is_selected(&self, one: &Initializer, later: bool, lookup: &mut Lookup<'_>) -> Result<bool, StatusError> {
-        let bypass = self.case.bypass;
+    async fn is_selected(
+        &self,
+        one: &Initializer,
+        later: bool,
+        facts: &mut Facts<'_, '_>,
+    ) -> Result<bool, StatusError> {
+        let bypass = &self.ctx.bypass;
         let nobody_acts = !one.acts_in_flight() && !later;
         if nobody_acts || bypass.skips(&one.name) || bypass.break_glass_covers(&one.name) {
             return Ok(false);
         }
-        match known(lookup, |lookup| lookup.selected_by(&one.namespace_selector, &one.object_selector)).await {
-            Err(_) if bypass.fails_open(&one.name) || is_unproven(self.case, one) => Ok(false),
+        match facts.find_selected(&one.namespace_selector, &one.object_selector).await {
+            Err(_) if failure::passes_unknown_selection(self.ctx, one) => Ok(false),
             selected => selected,
         }
     }
@@ -376,11 +383,11 @@ impl<'a> InitializingPhase<'a> {
 // source: kubernetes/apiserver 1.13 pkg/admission/plugin/initialization, canInitialize.
 fn check(review: &Review) -> AccessCheck {
     let Gvr { group, resource, .. } = &review.resource;
-    permission((group, resource), (&review.namespace, &review.name))
+    permission(group, resource, &review.namespace, &review.name)
 }
 
 /// The requester's permission to `initialize` a resource, or one object of it.
-pub(super) fn permission((group, resource): (&str, &str), (namespace, name): (&str, &str)) -> AccessCheck {
+pub(super) fn permission(group: &str, resource: &str, namespace: &str, name: &str) -> AccessCheck {
     let target = AccessTarget::Resource(ResourceAccess {
         group: group.into(),
         resource: resource.into(),
@@ -389,4 +396,21 @@ pub(super) fn permission((group, resource): (&str, &str), (namespace, name): (&s
         ..ResourceAccess::default()
     });
     AccessCheck { subject: Subject::Requester, verb: VERB.into(), target }
+}
+
+/// Says in the verdict which initializers acted, and warns of those that were passed over. The warning that the object
+/// waits comes before all others: no limit cuts it.
+pub(super) fn report(draft: &Draft<'_>, verdict: &mut Verdict) {
+    if let Some(pending) = &draft.pending_warning {
+        verdict.warnings.insert(0, pending.clone());
+    }
+    for (index, turn) in draft.initializers.iter().enumerate() {
+        let said = json!({"initializer": &*turn.name, "outcome": turn.outcome.as_str()});
+        verdict.audit_annotations.push((format!("{INITIALIZED}/index_{index}"), said.to_string()));
+        let Some(warning) = &turn.warning else { continue };
+        let so_far: usize = verdict.warnings.iter().map(|warning| warning.chars().count()).sum();
+        if so_far + warning.chars().count() <= MAX_WARNINGS {
+            verdict.warnings.push(warning.clone());
+        }
+    }
 }

@@ -1,196 +1,151 @@
-//! The story of one request.
+//! The story of one review, from its arrival to its verdict.
+//!
+//! [`decide`] makes a [`ReviewContext`], which nothing changes any more, and a [`Draft`], to which the phases of
+//! [`run`] add what they find. A phase is an `async fn(&ReviewContext, &mut Draft) -> Flow` in a file of its own: a new
+//! one is that file, its `mod` and its line in [`run`].
 
-mod access;
-mod ahead;
-mod annotations;
 mod attempt;
-mod audit_line;
-mod bypass_decision;
-mod call_record;
-mod caller;
-mod case;
-pub mod combine;
+mod audit;
+mod bypass;
 mod conditions;
-pub mod decider;
-mod decode;
-mod encoded;
-mod freshness;
-mod gate;
-pub mod initialize;
-mod lookup;
-pub mod mutate;
-pub mod outcome;
-mod patched;
-pub mod read_policy;
+mod context;
+mod draft;
+mod facts;
+mod failure;
+mod initialize;
+mod mutate;
+mod object;
+mod record;
 mod round;
 mod select;
 mod status;
-mod trace;
-mod unasked;
 mod validate;
-mod warnings;
+mod verdict;
 
-use smallvec::SmallVec;
 use tracing::Instrument as _;
 
+use self::{
+    context::ReviewContext,
+    draft::{Draft, Flow},
+};
+pub use self::{
+    context::{AdmissionDeps, Caller, OtherVersions, Reasons, Speculation},
+    initialize::{ObjectRead, ReadPolicy, head_rule, read_policy},
+    record::{CallRecord, Change, Decider, Ending},
+    verdict::{Combined, Dropped, combine},
+};
 use crate::{
     clock::now,
-    live::LiveHook,
-    model::{Phase, Review, StatusInfo, Verdict, verdict},
+    model::{Review, Verdict, verdict::REVISION},
     telemetry::RequestOutcome,
 };
-use access::Access;
-pub use ahead::Speculation;
-use audit_line::Calls;
-use bypass_decision::BypassDecision;
-pub use caller::{Caller, OtherVersions};
-use case::Case;
-use combine::{Combined, Dropped};
-use decider::Decider;
-pub use gate::{Gate, Reasons};
-use initialize::Initialized;
-use mutate::{HookTurn, Mutation};
-use outcome::Outcome;
-use validate::{Validation, validate};
+
+/// The former name of [`AdmissionDeps`].
+#[doc(hidden)]
+pub use self::context::AdmissionDeps as Gate;
 
 /// Decides one review, in one generation from beginning to end.
 ///
 /// Every way out is a verdict: a denial, a closed failure and a refusal of our own differ in their status, and none of
 /// them can be mistaken for "could not ask" by the caller's failure policy.
-pub async fn decide(gate: &Gate, review: &Review, caller: &Caller) -> Verdict {
+pub async fn decide(deps: &AdmissionDeps, review: &Review, caller: &Caller) -> Verdict {
     let began = now();
     // Asked before the generation is taken, which is then at least as new as what was asked about.
-    let age = gate.current.age(began);
-    let generation = &*gate.current.enter();
-    let bypass = &BypassDecision::of(generation, gate.current.break_glass().open(began), review);
-    let access = &Access::new(gate.authorizer.as_deref());
-    let case = Case { gate, review, caller, began, age, generation, bypass, access };
-    case.decide().instrument(trace::review(review, generation)).await
+    let age = deps.current.age(began);
+    let generation = &*deps.current.enter();
+    let ctx = ReviewContext::new(deps, review, caller, began, age, generation);
+    let deciding = async {
+        let mut draft = Draft { skips_hooks: ctx.bypass.skips_all(), ..Draft::default() };
+        let _ = run(&ctx, &mut draft).await;
+        conclude(&ctx, draft)
+    };
+    deciding.instrument(ctx.span()).await
 }
 
-impl<'a> Case<'a> {
-    /// The story of one review: bypass, freshness, mutating phase, initialization, validating phase, verdict.
-    async fn decide(self) -> Verdict {
-        let Self { review, caller, bypass, .. } = self;
-        let skips_all = bypass.skips_all();
-        if skips_all && !caller.stores_unfinished {
-            return self.conclude(Calls::default(), Verdict::default(), self.unasked());
-        }
-        if !skips_all && let Some((refusal, how)) = freshness::refusal(self) {
-            return self.refuse(refusal, how);
-        }
-        let before = if initialize::finds_a_list(self) { Box::pin(initialize::before(self)).await } else { Ok(None) };
-        let before = match before {
-            Err(refusal) if !skips_all => return self.refuse(*refusal, RequestOutcome::Failed),
-            before => before,
-        };
-        // A change of an unfinished object is part of its CREATE: the hooks of that are asked about what becomes of it.
-        let updates_unfinished = matches!(&before, Ok(Some(field)) if field.is_unfinished());
-        let hooks = !skips_all && !updates_unfinished;
-        let mutation = match caller.phase {
-            Phase::Mutate | Phase::Review if hooks && let Some(phase) = mutate::mutate(self) => phase.await,
-            _ => Mutation::default(),
-        };
-        let initialized = match caller.phase {
-            Phase::Mutate | Phase::Review if initialize::concerns(self) && !mutation.rejects() => {
-                Box::pin(initialize::initialize(self, mutation.patched.clone(), before)).await
-            }
-            Phase::Validate if initialize::is_guarded(self) => Box::pin(initialize::guard(self)).await,
-            _ => Initialized::default(),
-        };
-        let validation = match caller.phase {
-            // Hooks of a CREATE are asked with its review once it is initialized, and so see the object that becomes
-            // visible.
-            Phase::Validate | Phase::Review
-                if hooks && !mutation.rejects() && initialized.refusal.is_none() && !initialized.unfinished =>
-            {
-                let changed = initialized.patched.as_ref().map(|patched| &patched.review);
-                validate(self, changed.or(mutation.review()).unwrap_or(review)).await
-            }
-            _ => Validation::default(),
-        };
-        self.answer(mutation, initialized, validation)
-    }
+/// The phases of a review, in order.
+async fn run<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>) -> Flow {
+    bypass(ctx, draft)?;
+    check_freshness(ctx, draft)?;
+    initialize::find_stored_list(ctx, draft).await?;
+    mutate::mutate(ctx, draft).await?;
+    initialize::initialize(ctx, draft).await?;
+    validate::validate(ctx, draft).await
+}
 
-    /// Outcome of a request that no hook is asked about.
-    fn unasked(&self) -> RequestOutcome {
-        if self.bypass.is_bypass() { RequestOutcome::Bypassed } else { RequestOutcome::Allowed }
-    }
+/// Ends a review that skips all hooks, unless its object may be initialized all the same.
+fn bypass(ctx: &ReviewContext<'_>, draft: &Draft<'_>) -> Flow {
+    if draft.skips_hooks && !ctx.caller.stores_unfinished { Flow::Break(()) } else { Flow::Continue(()) }
+}
 
-    fn refuse(self, refusal: StatusInfo, how: RequestOutcome) -> Verdict {
-        self.conclude(Calls::default(), Verdict { refusal: Some(refusal), ..Verdict::default() }, how)
+/// Rejects the request where the configuration is too old, or is another than the one by which another segment of the
+/// request may be decided. Neither counts where a bypass opens every hook.
+fn check_freshness(ctx: &ReviewContext<'_>, draft: &mut Draft<'_>) -> Flow {
+    let ReviewContext { deps, caller, age, bypass, .. } = ctx;
+    if draft.skips_hooks || bypass.opens_everything() {
+        return Flow::Continue(());
     }
-
-    /// The verdict of all phases.
-    fn answer(self, mutation: Mutation<'a>, initialized: Initialized, validation: Validation<'a>) -> Verdict {
-        let patch = mutation.patch();
-        let Mutation { turns, asked, probing, broken, unasked, refusal, .. } = mutation;
-        let Validation { selected, outcomes, refusal: refused } = validation;
-        if broken || selected.broken {
-            self.gate.metrics.record_break_glass();
-        }
-        probing.iter().chain(&selected.probing).for_each(|live| live.metrics.passed_unasked());
-        let probing = [probing, selected.probing]
-            .map(|hooks| -> SmallVec<[Decider<'_>; 2]> { hooks.into_iter().map(Decider::from).collect() });
-        let probing = [&*probing[0], &*probing[1]];
-        let Combined { mut verdict, dropped } =
-            combine::combine(&turns, &outcomes, probing, self.gate.patch_annotations);
-        let live = |index| asked.iter().copied().chain(selected.asked.iter().map(|asked| asked.live)).nth(index);
-        report(&dropped, live);
-        let Initialized { runs, patched, refusal: not_initialized, denied, pending, .. } = initialized;
-        initialize::report(&runs, pending, &mut verdict);
-        if let Some(refusal) = refusal.or(not_initialized).or(refused) {
-            verdict.refusal = Some(*refusal);
-        }
-        if verdict.allowed() {
-            verdict.patch = patched.map_or(patch, |patched| patched.difference.clone());
-        }
-        let how = match how_it_ended(&turns, &outcomes, denied, &verdict) {
-            RequestOutcome::Allowed if self.bypass.skips_all() => self.unasked(),
-            how => how,
-        };
-        self.conclude(Calls { turns: &turns, unasked: Some(&unasked), runs: &runs, outcomes: &outcomes }, verdict, how)
+    let trusted = deps.current.trusted_for();
+    if age.is_none_or(|age| age >= trusted) {
+        let rejected = age.is_none().then(|| deps.current.status().rejected.get()).flatten();
+        draft.outcome = Some(RequestOutcome::Stale);
+        return draft.refuse(Box::new(status::stale(*age, trusted, rejected.as_deref())));
     }
+    if caller.segment.is_some_and(|segment| deps.current.segments_are_unsettled(segment, now())) {
+        return draft.refuse(Box::new(status::segments_moved()));
+    }
+    Flow::Continue(())
+}
 
-    /// The verdict with the name of the state that decided it; one metrics record and one audit record. Neither waits.
-    fn conclude(self, calls: Calls<'_>, mut verdict: Verdict, how: RequestOutcome) -> Verdict {
-        let Self { gate, review, caller, began, age, generation, bypass, .. } = self;
-        bypass.annotate(&gate.metrics, &mut verdict);
-        if generation.number > 0 {
-            // A hook by our own name does not get to say it.
-            verdict.audit_annotations.retain(|(key, _)| key != verdict::REVISION);
-            verdict.audit_annotations.push((verdict::REVISION.to_owned(), generation.revision.to_string()));
-        }
-        let took = now().saturating_duration_since(began);
-        gate.metrics.request(caller.worker, how, took);
-        if gate.audit.enabled() {
-            let said = gate.audit.has_hook_messages();
-            let whose = (review, caller.audit_id.as_deref());
-            gate.audit.push(audit_line::audit_line(whose, generation, bypass, age, calls, &verdict, took, said));
-        }
-        verdict
+/// The verdict that comes of the draft; one metrics record and one audit record. Neither waits.
+fn conclude(ctx: &ReviewContext<'_>, mut draft: Draft<'_>) -> Verdict {
+    let ReviewContext { deps, caller, began, generation, bypass, .. } = ctx;
+    if draft.break_glass_applied {
+        deps.metrics.record_break_glass();
+    }
+    draft.calls.iter_mut().for_each(CallRecord::count);
+    let Combined { mut verdict, dropped } = combine(&draft.calls, deps.patch_annotations);
+    report_dropped(&draft.calls, &dropped);
+    initialize::report(&draft, &mut verdict);
+    if let Some(refusal) = draft.refusal.take() {
+        verdict.refusal = Some(*refusal);
+    }
+    if verdict.allowed() {
+        verdict.patch = draft.object.as_ref().and_then(|object| object.difference.clone());
+    }
+    let outcome = outcome(ctx, &draft, &verdict);
+    bypass.annotate(&deps.metrics, &mut verdict);
+    if generation.number > 0 {
+        // A hook by our own name does not get to say it.
+        verdict.audit_annotations.retain(|(key, _)| key != REVISION);
+        verdict.audit_annotations.push((REVISION.to_owned(), generation.revision.to_string()));
+    }
+    let took = now().saturating_duration_since(*began);
+    deps.metrics.request(caller.worker, outcome, took);
+    if deps.audit.enabled() {
+        deps.audit.push(audit::audit_line(ctx, &draft, &verdict, took));
+    }
+    verdict
+}
+
+fn outcome(ctx: &ReviewContext<'_>, draft: &Draft<'_>, verdict: &Verdict) -> RequestOutcome {
+    match draft.outcome {
+        Some(outcome) => outcome,
+        None if verdict.allowed() && ctx.bypass.skips_all() && ctx.bypass.is_bypass() => RequestOutcome::Bypassed,
+        None if verdict.allowed() => RequestOutcome::Allowed,
+        None if draft.is_initializer_denial || draft.calls.iter().any(CallRecord::is_denial) => RequestOutcome::Denied,
+        None => RequestOutcome::Failed,
     }
 }
 
 /// Every annotation that is left out is counted, and one line a second is logged for each hook.
-fn report<'a>(dropped: &[Dropped], live: impl Fn(usize) -> Option<&'a LiveHook>) {
-    for Dropped { outcome, cause, count } in dropped {
-        let Some(live) = live(*outcome) else { continue };
-        live.metrics.annotations_dropped(*cause, *count as u64);
-        if let Some(held_back) = live.metrics.may_log_dropped() {
-            let cause = cause.as_str();
-            tracing::warn!(hook = %live.hook.name, cause, count, held_back, "dropped audit annotations of an answer");
+fn report_dropped(calls: &[CallRecord<'_>], dropped: &[Dropped]) {
+    for Dropped { call, cause, count } in dropped {
+        let Some(decider) = calls.get(*call).map(|call| call.decider) else { continue };
+        let Some(metrics) = decider.metrics() else { continue };
+        metrics.annotations_dropped(*cause, *count as u64);
+        if let Some(held_back) = metrics.may_log_dropped() {
+            let (hook, cause) = (decider.name(), cause.as_str());
+            tracing::warn!(%hook, cause, count, held_back, "dropped audit annotations of an answer");
         }
-    }
-}
-
-fn how_it_ended(turns: &[HookTurn<'_>], outcomes: &[Outcome<'_>], denied: bool, verdict: &Verdict) -> RequestOutcome {
-    let mut all = turns.iter().map(|turn| &turn.outcome).chain(outcomes);
-    if verdict.allowed() {
-        RequestOutcome::Allowed
-    } else if denied || all.any(Outcome::is_denial) {
-        RequestOutcome::Denied
-    } else {
-        RequestOutcome::Failed
     }
 }

@@ -17,147 +17,68 @@
 //! Behind the last hook those with `reinvocationPolicy: IfNeeded` that were asked before a change are asked once more
 //! (§12.1).
 
-use std::{collections::BTreeSet, pin::Pin, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc};
 
-use bytes::Bytes;
-use smallvec::SmallVec;
-
-pub use super::patched::Change;
 use super::{
-    ahead::Ahead,
-    call_record::{CountedAnyway, record},
-    case::Case,
-    lookup::Lookup,
-    outcome::{Ending, Outcome},
-    patched::{Patched, apply},
+    context::ReviewContext,
+    draft::{Draft, Flow},
+    facts::Facts,
+    failure,
+    object::{PatchFailure, PatchedObject},
+    record::{CallRecord, Change, Ending},
     round::{self, Until},
-    select::{Asked, Role, Unmet},
+    select::{self, Role, SelectedHook, Selection},
     status,
-    unasked::Unasked,
 };
 use crate::{
     clock::now,
-    live::LiveHook,
-    model::{FailureKind, FailurePolicy, HookType, Reinvocation, Review, StatusInfo},
+    hooks::RequestKind,
+    live::{LiveHook, discovery::DiscoveryView},
+    model::{CallFailure, Dispatch, HookType, ProposedPatch, Reinvocation, Review, StatusCause, StatusInfo},
     snapshot::HookSet,
-    telemetry::{HookOutcome, RejectionCause},
 };
 
-/// One call of a mutating hook that counted.
-#[derive(Debug)]
-pub struct HookTurn<'a> {
-    /// End of its call.
-    pub outcome: Outcome<'a>,
-    /// 0; 1 where the hook was asked once more.
-    pub round: u8,
-    /// The hook's place among all mutating hooks of the configuration.
-    pub place: usize,
-    /// Change that came of the patch it sent.
-    pub change: Change,
-}
-
-/// Hooks that are asked together.
-#[derive(Default)]
+/// Hooks that are asked together, and others between them.
 struct Batch<'a> {
-    asked: SmallVec<[Asked<'a>; 8]>,
-    /// Their places in `MutatingPhase::matching`.
-    at: SmallVec<[usize; 8]>,
-    /// Hooks between them that are still being probed, each with its place.
-    probing: SmallVec<[(usize, &'a LiveHook); 2]>,
-    /// Hooks between them that their conditions leave out, each with its place.
-    unmet: SmallVec<[(usize, Unmet<'a>); 4]>,
-    /// The first place at which break-glass leaves a hook out.
-    broken: Option<usize>,
+    selection: Selection<'a>,
+    /// The chance that none of the hooks patches.
+    no_patch_probability: f32,
+    /// Calls that are discarded if the first hook patches.
+    discarded_if_first_patches: usize,
 }
 
-/// Result of the phase.
-#[derive(Debug, Default)]
-pub(super) struct Mutation<'a> {
-    /// The calls that counted, in order.
-    pub(super) turns: Vec<HookTurn<'a>>,
-    /// The hooks of these calls.
-    pub(super) asked: Vec<&'a LiveHook>,
-    /// Hooks that are still being probed; they are only named.
-    pub(super) probing: SmallVec<[&'a LiveHook; 2]>,
-    /// A hook that a rule would have matched is left out, as break-glass is open for it.
-    pub(super) broken: bool,
-    /// Hooks whose turn did not come in time.
-    pub(super) unasked: Unasked<'a>,
-    /// The object as it is now, where something changed it. Its room in the memory budget is kept with it.
-    pub(super) patched: Option<Arc<Patched>>,
-    /// Rejection, where no hook's answer gives one.
-    pub(super) refusal: Option<Box<StatusInfo>>,
-}
-
-impl Mutation<'_> {
-    /// The review about the object as it is now, where something changed it.
-    pub(super) fn review(&self) -> Option<&Review> {
-        self.patched.as_ref().map(|patched| &patched.review)
+impl Batch<'_> {
+    fn new() -> Self {
+        Self { selection: Selection::default(), no_patch_probability: 1.0, discarded_if_first_patches: 0 }
     }
 
-    /// One patch that makes of the object as it arrived what it is now.
-    pub(super) fn patch(&self) -> Option<Bytes> {
-        self.patched.as_ref()?.difference.clone()
+    fn is_empty(&self) -> bool {
+        self.selection.hooks.is_empty()
     }
-
-    /// Is the request rejected?
-    pub(super) fn rejects(&self) -> bool {
-        self.refusal.is_some() || self.turns.last().is_some_and(HookTurn::rejects)
-    }
-}
-
-impl HookTurn<'_> {
-    /// Does this alone reject the request?
-    pub fn rejects(&self) -> bool {
-        self.outcome.rejects() || matches!(self.change, Change::Refused(_))
-    }
-}
-
-/// The phase, where the rules of a mutating hook mean the request. In a box: most requests have no such phase, and need
-/// no room for it.
-pub(super) fn mutate<'a>(case: Case<'a>) -> Option<Pin<Box<impl Future<Output = Mutation<'a>>>>> {
-    let matching = case.matching(HookType::Mutating);
-    (!matching.is_empty()).then(|| Box::pin(run(case, matching)))
 }
 
 /// Asks the mutating hooks that this request is for.
-async fn run<'a>(case: Case<'a>, matching: HookSet) -> Mutation<'a> {
-    let mut phase = MutatingPhase {
-        case,
-        ahead: Ahead::new(case.gate.speculation, case.review, matching.len()),
-        matching,
-        next: 0,
-        round: 0,
-        asked_before: BTreeSet::new(),
-        asked_again: BTreeSet::new(),
-        discovered: false,
-        late: false,
-        patched: None,
-        mutation: Mutation::default(),
-    };
-    let (mut found, began) = (None, now());
-    while !phase.matching.is_empty() && !phase.mutation.rejects() {
-        let patched = phase.patched.take();
-        let review = patched.as_ref().map_or(case.review, |patched| &patched.review);
-        let mut lookup = case.lookup(review, found.take());
-        let changed = phase.about(review, patched.as_ref(), &mut lookup).await;
-        found = lookup.into_found();
-        let is_over = changed.is_none() && !phase.turn_round();
-        phase.patched = changed.or(patched);
-        if is_over {
-            break;
-        }
+pub(super) async fn mutate<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>) -> Flow {
+    if draft.skips_hooks || !ctx.mutates() {
+        return Flow::Continue(());
     }
-    case.gate.metrics.mutation(case.caller.worker, now().saturating_duration_since(began));
-    let MutatingPhase { patched, mutation, .. } = phase;
-    Mutation { patched, ..mutation }
+    let matching = select::matching(ctx, HookType::Mutating);
+    if matching.is_empty() {
+        return Flow::Continue(());
+    }
+    // In a box: most requests have no such phase, and need no room for it.
+    Box::pin(MutatingPhase::new(ctx, draft, matching).run()).await;
+    draft.flow()
 }
 
 /// The phase under way.
-struct MutatingPhase<'a> {
-    case: Case<'a>,
-    /// Calls that are made before it is the hook's turn.
-    ahead: Ahead,
+struct MutatingPhase<'a, 'd> {
+    ctx: &'a ReviewContext<'a>,
+    draft: &'d mut Draft<'a>,
+    /// Kind of the request, by which it is known how often a hook patches.
+    kind: RequestKind,
+    /// Calls ahead of their turn that may still be discarded: in one request no more than it has hooks.
+    spare_calls: usize,
     /// The mutating hooks whose rules mean this request.
     matching: HookSet,
     /// The first of these whose turn has not come.
@@ -171,34 +92,64 @@ struct MutatingPhase<'a> {
     /// Discovery was refreshed for this request.
     discovered: bool,
     /// The request's time ended while a hook was waited for that fails open.
-    late: bool,
-    /// The object, where something has changed it.
-    patched: Option<Arc<Patched>>,
-    mutation: Mutation<'a>,
+    is_late: bool,
 }
 
-impl<'a> MutatingPhase<'a> {
+impl<'a, 'd> MutatingPhase<'a, 'd> {
+    fn new(ctx: &'a ReviewContext<'a>, draft: &'d mut Draft<'a>, matching: HookSet) -> Self {
+        Self {
+            ctx,
+            draft,
+            kind: RequestKind::of(ctx.review),
+            spare_calls: matching.len(),
+            matching,
+            next: 0,
+            round: 0,
+            asked_before: BTreeSet::new(),
+            asked_again: BTreeSet::new(),
+            discovered: false,
+            is_late: false,
+        }
+    }
+
+    async fn run(mut self) {
+        let ctx = self.ctx;
+        let (mut namespace_answer, began) = (None, now());
+        while !self.draft.is_rejected {
+            let object = self.draft.object.clone();
+            let review = ctx.about(object.as_ref());
+            let mut facts = Facts::new(ctx, review, namespace_answer.take());
+            let changed = self.about(&mut facts, object.as_ref()).await;
+            namespace_answer = facts.into_namespace_answer();
+            match changed {
+                Some(changed) => self.draft.object = Some(changed),
+                None if self.begins_again() => {}
+                None => break,
+            }
+        }
+        ctx.deps.metrics.mutation(ctx.caller.worker, now().saturating_duration_since(began));
+    }
+
     /// Asks the next hooks about this object, round by round, until all have been asked, the request is rejected, or
-    /// one changes the object: then the review about the new one.
+    /// one changes the object: then that.
     async fn about(
         &mut self,
-        review: &Review,
-        before: Option<&Arc<Patched>>,
-        lookup: &mut Lookup<'_>,
-    ) -> Option<Arc<Patched>> {
+        facts: &mut Facts<'a, '_>,
+        before: Option<&Arc<PatchedObject>>,
+    ) -> Option<Arc<PatchedObject>> {
         loop {
-            let batch = self.batch(review, lookup).await?;
-            if self.case.caller.deadline.left(now()).is_zero() {
-                self.out_of_time(batch, review, lookup).await;
+            let batch = self.batch(facts).await?;
+            if self.ctx.is_out_of_time() {
+                self.out_of_time(batch, facts).await;
                 return None;
             }
-            let outcomes = round::ask(&batch.asked, review, self.case.caller, Until::Changed).await;
-            let changed = self.take(&batch, outcomes, review, before).await;
-            self.adopt(batch);
-            if self.late {
-                self.out_of_time(Batch::default(), review, lookup).await;
+            let records = round::ask(self.ctx, &batch.selection.hooks, facts.review, Until::Changed).await;
+            let changed = self.take(&batch.selection.hooks, records, facts.review, before).await;
+            batch.selection.conclude(self.ctx, self.draft, self.next);
+            if self.is_late {
+                self.out_of_time(Batch::new(), facts).await;
             }
-            if changed.is_some() || self.late || self.mutation.rejects() {
+            if changed.is_some() || self.is_late || self.draft.is_rejected {
                 return changed;
             }
         }
@@ -206,137 +157,135 @@ impl<'a> MutatingPhase<'a> {
 
     /// The hooks that are asked together next; `None` where no hook is left, or one cannot be decided, which rejects
     /// the request when it is that hook's turn.
-    async fn batch(&mut self, review: &Review, lookup: &mut Lookup<'_>) -> Option<Batch<'a>> {
-        let (mut batch, mut row) = (Batch::default(), self.ahead.row());
+    async fn batch(&mut self, facts: &mut Facts<'a, '_>) -> Option<Batch<'a>> {
+        let mut batch = Batch::new();
         let mut at = self.next;
         while let Some(matched) = self.matching.get(at).copied() {
             if self.round > 0 && !self.asked_again.contains(&matched.hook) {
                 at += 1;
                 continue;
             }
-            // No hook waits for what is to be found out for one behind it.
-            let behind = batch.asked.is_empty().then(|| &self.matching[at + 1..]);
-            match self.case.role(review, lookup, matched, behind).await {
-                Ok(None) => break,
-                Ok(Some(Role::None)) => {}
-                Ok(Some(Role::Unmet(unmet))) => batch.unmet.push((at, unmet)),
-                Ok(Some(Role::Broken)) => batch.broken = batch.broken.or(Some(at)),
-                Ok(Some(Role::Probing(live))) => batch.probing.push((at, live)),
-                Ok(Some(Role::Asked(_, true))) if !self.discovered => {
-                    if !batch.asked.is_empty() {
+            if batch.is_empty() {
+                select::resolve(facts, &[matched], &self.matching[at + 1..]).await;
+            } else if !select::is_resolved(facts, matched) {
+                // No hook waits for what is to be found out for one behind it.
+                break;
+            }
+            let role = {
+                let served = self.ctx.served();
+                select::role(facts, matched, served.as_ref().map(DiscoveryView::served))
+            };
+            match role {
+                Ok(Role::Asked(hook)) if hook.is_undiscovered && !self.discovered => {
+                    if !batch.is_empty() {
                         break;
                     }
                     self.discover(matched.hook).await;
-                    (at, batch, row) = (self.next, Batch::default(), self.ahead.row());
+                    (at, batch) = (self.next, Batch::new());
                     continue;
                 }
-                Ok(Some(Role::Asked(asked, _))) => {
-                    let (is_first, shares) = (batch.asked.is_empty(), self.ahead.shares(asked.live));
-                    let joins = is_first || shares && self.ahead.goes_on(&row);
-                    if !joins {
+                Ok(Role::Asked(hook)) => {
+                    let is_shared = self.is_shared(hook.live);
+                    if !batch.is_empty() && !(is_shared && self.may_grow(&batch)) {
                         break;
                     }
-                    self.ahead.join(&mut row, asked.live, is_first);
-                    batch.asked.push(asked);
-                    batch.at.push(at);
-                    if !shares {
+                    self.join(&mut batch, hook, at);
+                    if !is_shared {
                         break;
                     }
                 }
-                Err(_) if !batch.asked.is_empty() => break,
-                Err(refusal) => {
-                    lookup.conditions.count_rejection(self.case.generation);
-                    self.mutation.refusal = Some(refusal);
-                    self.next = at;
-                    self.adopt(batch);
-                    return None;
+                Ok(role) => batch.selection.add(at, role),
+                Err(_) if !batch.is_empty() => break,
+                Err(error) => {
+                    let _ = self.draft.refuse(error.count());
+                    break;
                 }
             }
             at += 1;
         }
-        if batch.asked.is_empty() {
+        if batch.is_empty() {
             self.next = at;
-            self.adopt(batch);
+            batch.selection.conclude(self.ctx, self.draft, self.next);
             return None;
         }
         Some(batch)
     }
 
-    /// Has what the cluster serves read anew, and the hooks matched once more: one is newer than what was known.
+    /// May the hook share a batch with others? Only where a call has no side effects, and the
+    /// configuration does not want it called alone.
+    fn is_shared(&self, live: &LiveHook) -> bool {
+        let ReviewContext { deps, review, .. } = self.ctx;
+        live.hook.dispatch.unwrap_or(deps.speculation.dispatch) == Dispatch::Speculative
+            && live.target.side_effects().none_for(review.dry_run)
+    }
+
+    /// May one more hook be asked behind this batch? Not where it is likely that the call is discarded, by what is known
+    /// of the hooks before ([`PatchRates`](crate::hooks::PatchRates)).
+    fn may_grow(&self, batch: &Batch<'_>) -> bool {
+        let patches = 100.0 * (1.0 - batch.no_patch_probability);
+        patches <= f32::from(self.ctx.deps.speculation.most_chance)
+            && batch.discarded_if_first_patches < self.spare_calls
+    }
+
+    fn join(&self, batch: &mut Batch<'a>, hook: SelectedHook<'a>, at: usize) {
+        batch.no_patch_probability *= 1.0 - hook.live.target.patch_rates().map_or(0.0, |rates| rates.chance(self.kind));
+        batch.discarded_if_first_patches += usize::from(!batch.is_empty());
+        batch.selection.add(at, Role::Asked(hook));
+    }
+
+    /// Reads again what the cluster serves, and matches the hooks once more: one is newer than what was known.
     async fn discover(&mut self, hook: u32) {
         self.discovered = true;
         let turn = self.matching.get(self.next).map_or(hook, |matched| matched.hook);
-        self.case.discovered().await;
-        self.matching = self.case.matching(HookType::Mutating);
+        self.ctx.refresh_discovery().await;
+        self.matching = select::matching(self.ctx, HookType::Mutating);
         self.next = self.matching.partition_point(|matched| matched.hook < turn);
-    }
-
-    /// Names those of a batch that are only named, and counts those that are only counted, as far as it came.
-    fn adopt(&mut self, batch: Batch<'a>) {
-        batch.unmet.iter().filter(|(at, _)| *at < self.next).for_each(|(_, unmet)| unmet.count());
-        self.mutation.broken |= batch.broken.is_some_and(|at| at < self.next);
-        for (_, live) in batch.probing.into_iter().filter(|(at, _)| *at < self.next) {
-            if !self.mutation.probing.iter().any(|known| std::ptr::eq(*known, live)) {
-                self.mutation.probing.push(live);
-            }
-        }
     }
 
     /// Takes the answers in order, up to the first that changes the object or rejects the request. Later hooks were
     /// asked about an object that is no more, and are asked again.
     async fn take(
         &mut self,
-        batch: &Batch<'a>,
-        outcomes: Vec<Outcome<'a>>,
+        hooks: &[SelectedHook<'a>],
+        records: Vec<CallRecord<'a>>,
         review: &Review,
-        before: Option<&Arc<Patched>>,
-    ) -> Option<Arc<Patched>> {
-        let mut in_vain = 0;
+        before: Option<&Arc<PatchedObject>>,
+    ) -> Option<Arc<PatchedObject>> {
+        let ctx = self.ctx;
+        let mut discarded = 0;
         let mut changed = None;
         let mut is_over = false;
-        for ((at, asked), mut outcome) in batch.at.iter().copied().zip(&batch.asked).zip(outcomes) {
-            let Asked { live, unable, opened } = asked;
-            is_over |= outcome.is_cancelled();
+        for (hook, mut record) in hooks.iter().zip(records) {
+            let SelectedHook { live, unable, fail_open_override, at, .. } = hook;
+            is_over |= record.is_cancelled();
             // Where a bypass opens every hook, nothing but a "no" ends a request that is out of time.
-            let is_no = self.late && outcome.is_denial() && self.case.bypass.opens_everything();
-            let is_no = is_no && !self.mutation.rejects();
-            if is_over && !is_no {
-                if unable.is_none() {
-                    in_vain += 1;
-                    live.metrics.asked_in_vain();
-                    if !outcome.is_cancelled() {
-                        live.metrics.record(self.case.caller.worker, HookOutcome::Cancelled, outcome.took);
-                    }
-                }
+            let is_no = self.is_late && record.is_denial() && ctx.bypass.opens_everything();
+            if is_over && !(is_no && !self.draft.is_rejected) {
+                discarded += usize::from(unable.is_none());
+                record.discard(unable.is_none());
                 continue;
             }
             self.next = at + 1;
-            if self.round == 0 && matches!(outcome.ending, Ending::Answered(_)) {
-                self.ahead.learn(live, outcome.patch().is_some());
-            }
-            let change;
-            let counts = CountedAnyway::new(live, self.case.caller, &outcome);
-            (change, changed) = apply(&mut outcome, *opened, review, before, self.case).await;
-            counts.end();
-            record(live, self.case.caller, review, &outcome);
-            // Without room (503) or time (504) to apply it, the patch is not at fault.
-            if let Change::Refused(refusal) = &change
-                && refusal.code == 500
+            if self.round == 0
+                && matches!(record.ending, Ending::Answered(_))
+                && let Some(rates) = live.target.patch_rates()
             {
-                live.metrics.rejected(review.operation, RejectionCause::PatchRefused, refusal.code);
+                rates.record(self.kind, record.patch().is_some());
             }
-            let failed_open = outcome.is_failed_open();
-            let place = self.case.generation.snapshot.mutating_before(self.matching[at].hook);
-            self.mutation.asked.push(live);
-            self.mutation.turns.push(HookTurn { outcome, round: self.round, place, change });
-            if self.mutation.rejects() {
+            changed = apply(ctx, &mut record, *fail_open_override, review, before).await;
+            record.count();
+            let hook = self.matching[*at].hook;
+            (record.round, record.index) = (self.round, ctx.generation.snapshot.mutating_before(hook));
+            let failed_open = matches!(record.ending, Ending::FailedOpen(_));
+            self.draft.add(record);
+            if self.draft.is_rejected {
                 changed = None;
                 is_over = true;
                 continue;
             }
-            // Upstream ends the chain here, whoever else has answered.
-            if failed_open && self.case.caller.deadline.left(now()).is_zero() {
-                self.late = true;
+            // Upstream ends the chain here, whichever other hooks have answered.
+            if failed_open && ctx.is_out_of_time() {
+                self.is_late = true;
                 is_over = true;
                 continue;
             }
@@ -344,17 +293,17 @@ impl<'a> MutatingPhase<'a> {
                 self.asked_again.append(&mut self.asked_before);
             }
             if live.hook.reinvocation == Reinvocation::IfNeeded {
-                self.asked_before.insert(self.matching[at].hook);
+                self.asked_before.insert(hook);
             }
             is_over |= changed.is_some();
         }
-        self.ahead.spend(in_vain);
+        self.spare_calls = self.spare_calls.saturating_sub(discarded);
         changed
     }
 
     /// Behind the last hook: are some asked once more?
-    fn turn_round(&mut self) -> bool {
-        let again = self.round == 0 && !self.asked_again.is_empty() && !self.late && !self.mutation.rejects();
+    fn begins_again(&mut self) -> bool {
+        let again = self.round == 0 && !self.asked_again.is_empty() && !self.is_late && !self.draft.is_rejected;
         if again {
             (self.round, self.next) = (1, 0);
         }
@@ -362,29 +311,66 @@ impl<'a> MutatingPhase<'a> {
     }
 
     /// The request's time is over. Upstream then ends the request, whatever the failure policies are; each hook whose
-    /// turn does not come any more counts as one that has run out of time, and is named. Where a bypass opens every hook, only a "no"
-    /// rejects.
-    async fn out_of_time(&mut self, first: Batch<'a>, review: &Review, lookup: &mut Lookup<'_>) {
-        self.late = true;
+    /// turn does not come any more counts as one that has run out of time, and is named. Where a bypass opens every
+    /// hook, only a "no" rejects.
+    async fn out_of_time(&mut self, first: Batch<'a>, facts: &mut Facts<'a, '_>) {
+        self.is_late = true;
         let mut batch = Some(first);
         while let Some(unasked) = batch {
-            for Asked { live, opened, .. } in &unasked.asked {
-                let opens = *opened || live.hook.failure_policy == FailurePolicy::Ignore;
-                let outcome = if opens {
-                    HookOutcome::FailedOpen(FailureKind::Timeout)
-                } else {
-                    HookOutcome::FailedClosed(FailureKind::Timeout)
-                };
-                live.metrics.record(self.case.caller.worker, outcome, Duration::ZERO);
-                self.mutation.unasked.add(&live.hook.name, outcome);
+            for SelectedHook { live, fail_open_override, .. } in &unasked.selection.hooks {
+                let outcome = failure::out_of_time(live.hook.failure_policy, *fail_open_override);
+                self.draft.add_out_of_time(CallRecord::of(self.ctx, live, Ending::OutOfTime(outcome)));
             }
-            self.next = unasked.at.last().map_or(self.next, |at| at + 1);
-            self.adopt(unasked);
-            batch = self.batch(review, lookup).await;
+            self.next = unasked.selection.hooks.last().map_or(self.next, |hook| hook.at + 1);
+            unasked.selection.conclude(self.ctx, self.draft, self.next);
+            batch = self.batch(facts).await;
         }
-        if !self.case.bypass.opens_everything() {
-            let causes = self.mutation.unasked.causes();
-            self.mutation.refusal = Some(Box::new(StatusInfo { causes, ..status::out_of_time() }));
+        if !self.ctx.bypass.opens_everything() {
+            let causes = self.out_of_time_causes();
+            let _ = self.draft.refuse(Box::new(StatusInfo { causes, ..status::out_of_time() }));
         }
     }
+
+    /// Causes of the rejection: each hook whose turn did not come, and how many more there are.
+    fn out_of_time_causes(&self) -> Vec<StatusCause> {
+        let cause = |field: &str, message| StatusCause { reason: "Timeout".into(), message, field: field.to_owned() };
+        let is_late = |call: &&CallRecord<'_>| matches!(call.ending, Ending::OutOfTime(_));
+        let late = self.draft.calls.iter().filter(is_late);
+        let each = late.map(|call| cause(call.decider.name(), status::NOT_CALLED_IN_TIME.to_owned()));
+        let more = Some(self.draft.left_out_calls()).filter(|more| *more > 0);
+        let more = more.map(|more| cause("", format!("{more} more hooks {}", status::NOT_CALLED_IN_TIME)));
+        each.chain(more).collect()
+    }
+}
+
+/// Applies the patch of an answer, within the request's time. The object as it is then, where the patch changed it. A
+/// patch beyond a limit makes a failed call of the answer; `fail_open_override`: a bypass passes the hook over then.
+async fn apply(
+    ctx: &ReviewContext<'_>,
+    record: &mut CallRecord<'_>,
+    fail_open_override: bool,
+    review: &Review,
+    before: Option<&Arc<PatchedObject>>,
+) -> Option<Arc<PatchedObject>> {
+    let proposed = record.change.take().map(|change| *change);
+    let ProposedPatch { text, .. } = record.patch().cloned()?;
+    let (name, size) = (record.decider.name(), text.len());
+    let refused = |why: &str| Change::Refused(Box::new(status::patch_refused(name, why)));
+    let (change, changed) = match proposed {
+        Some(Change::Proposed(Ok(patch))) => match ctx.apply(patch, size, review, before).await {
+            Ok(Ok(None)) => (Change::Unchanged(text), None),
+            Ok(Ok(Some(changed))) => (Change::Patched(text), Some(Arc::new(changed))),
+            Ok(Err(PatchFailure::NoRoom)) => (Change::Refused(Box::new(status::no_room(name))), None),
+            Ok(Err(PatchFailure::Inapplicable(why))) => (refused(&why), None),
+            Ok(Err(PatchFailure::TooLarge(which))) => {
+                record.fail(fail_open_override, CallFailure::PatchOverLimit(which));
+                return None;
+            }
+            Err(out_of_time) => (Change::Refused(out_of_time), None),
+        },
+        Some(Change::Proposed(Err(error))) => (refused(&error.to_string()), None),
+        _ => return None,
+    };
+    record.change = Some(Box::new(change));
+    changed
 }

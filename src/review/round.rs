@@ -1,36 +1,35 @@
 //! Round: several hooks that are asked at once, from the same bytes.
 
 use std::{
+    collections::HashSet,
     panic::resume_unwind,
     pin::pin,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use tokio::{task::JoinSet, time::sleep_until};
+use tokio::{
+    task::JoinSet,
+    time::{sleep_until, timeout_at},
+};
 
 use super::{
-    attempt::{Attempt, Came, Next},
-    call_record::{record, record_in_vain},
-    caller::Caller,
-    decider::Decider,
-    decode::{Decoded, decode},
-    encoded::encodings,
-    gate::Reasons,
-    outcome::{Ending, Outcome},
-    select::Asked,
+    attempt::{Attempt, CallResult, NextStep},
+    context::{Caller, Reasons, ReviewContext},
+    record::{CallRecord, Decoded, Ending, decode},
+    select::SelectedHook,
 };
 use crate::{
     clock::now,
     hooks::{AnswerHold, Call, FailedCall, HttpReply, ProcessingEvidence, Reply, Responses},
     model::{CallFailure, Protocol, Review, SideEffects},
     offload::{self, LARGE},
-    telemetry::{HookOutcome, Repeat},
-    wire::encodings::Encodings,
+    telemetry::Repeat,
+    wire::encodings::{Encodings, HookEncoding},
 };
 
 /// A hook that ends the call itself so shortly before our deadline has run out of time.
-const RINGS_EARLY: Duration = Duration::from_millis(5);
+const CLOCK_TOLERANCE: Duration = Duration::from_millis(5);
 
 /// Reasons for a round to end before every hook has answered. The open calls are then cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,13 +41,19 @@ pub(super) enum Until {
 }
 
 /// Asks every hook at once and waits for the answers: until all have answered or run out of time, or as `until` says.
-/// Returns one outcome for each hook, in the order given.
+/// Returns one record for each hook, in the order given. They are counted, unless the calls are ahead of their turns
+/// ([`Until::Changed`]).
 ///
 /// One timer serves all hooks; all answers arrive in one place. Leaving early, in whatever way, cancels the calls still
 /// running.
-pub(super) async fn ask<'a>(asked: &[Asked<'a>], review: &Review, caller: &Caller, until: Until) -> Vec<Outcome<'a>> {
-    let encodings = encodings(asked, review, caller).await;
-    let mut round = Round::begin(until, asked, review, caller, encodings);
+pub(super) async fn ask<'a>(
+    ctx: &'a ReviewContext<'a>,
+    hooks: &[SelectedHook<'a>],
+    review: &Review,
+    until: Until,
+) -> Vec<CallRecord<'a>> {
+    let encodings = encodings(hooks, review, ctx.caller).await;
+    let mut round = Round::begin(ctx, hooks, review, encodings, until);
     let mut set_for = round.next_alarm().unwrap_or(round.began);
     let mut alarm = pin!(sleep_until(set_for.into()));
     while !round.is_over() {
@@ -64,7 +69,7 @@ pub(super) async fn ask<'a>(asked: &[Asked<'a>], review: &Review, caller: &Calle
                 Ok((tag, answer, hold)) => round.answered(tag, answer, hold, now()),
                 Err(error) => error.try_into_panic().map_or((), |panic| resume_unwind(panic)),
             },
-            // It may ring for a hook that has answered meanwhile; then it is only set anew.
+            // It may ring for a hook that has answered meanwhile; then it is only reset.
             () = &mut alarm => {
                 round.ring(now());
                 if let Some(next) = round.next_alarm() {
@@ -74,7 +79,7 @@ pub(super) async fn ask<'a>(asked: &[Asked<'a>], review: &Review, caller: &Calle
             }
         }
         // A hook that rests may want to be woken, and a rejection to be given, before the alarm would ring. One that
-        // rings earlier than needed is left as it is: that saves setting it anew for every answer.
+        // rings earlier than needed stays as it is, which saves a reset for every answer.
         if let Some(next) = round.sooner.take().filter(|next| *next < set_for) {
             set_for = next;
             alarm.as_mut().reset(next.into());
@@ -84,16 +89,17 @@ pub(super) async fn ask<'a>(asked: &[Asked<'a>], review: &Review, caller: &Calle
 }
 
 struct Round<'a, 'r> {
+    ctx: &'a ReviewContext<'a>,
     review: &'r Review,
-    caller: &'r Caller,
     /// The review in every encoding that a hook has wanted so far.
     encodings: Encodings<'r>,
     responses: Arc<Responses>,
     began: Instant,
     attempts: Vec<Attempt<'a>>,
-    /// Outcomes of the attempts that are settled. They are apart so that neither list needs 4 KiB for twenty hooks.
-    outcomes: Vec<Option<Outcome<'a>>>,
-    /// Attempts without an outcome.
+    /// Records of the attempts, cancelled until they are settled. They are apart so that neither list needs 4 KiB for
+    /// twenty hooks.
+    records: Vec<CallRecord<'a>>,
+    /// Attempts that are not settled.
     running: usize,
     /// Large answers that are being decoded beside the worker.
     decoding: JoinSet<(usize, Result<Decoded, CallFailure>, AnswerHold)>,
@@ -102,7 +108,7 @@ struct Round<'a, 'r> {
     until: Until,
     /// End of the wait for further answers, once there is a rejection.
     ends: Option<Instant>,
-    /// Attempts from the first on that have an outcome.
+    /// Attempts from the first on that are settled.
     in_order: usize,
     /// One of these rejects or sends a patch.
     changed: bool,
@@ -110,29 +116,26 @@ struct Round<'a, 'r> {
 
 impl<'a, 'r> Round<'a, 'r> {
     fn begin(
-        until: Until,
-        asked: &[Asked<'a>],
+        ctx: &'a ReviewContext<'a>,
+        hooks: &[SelectedHook<'a>],
         review: &'r Review,
-        caller: &'r Caller,
         encodings: Encodings<'r>,
+        until: Until,
     ) -> Self {
         let began = now();
-        let attempts = asked
-            .iter()
-            .map(|asked| {
-                let deadline = caller.deadline.within(began, asked.live.target.timeout());
-                Attempt::new(asked.live, review, asked.opened, deadline.instant())
-            })
-            .collect();
+        let attempt = |hook: &SelectedHook<'a>| {
+            let deadline = ctx.caller.deadline.within(began, hook.live.target.timeout());
+            Attempt::new(hook.live, review, hook.fail_open_override, deadline.instant())
+        };
         let mut round = Self {
+            ctx,
             review,
-            caller,
             encodings,
             responses: Arc::new(Responses::default()),
             began,
-            attempts,
-            outcomes: asked.iter().map(|_| None).collect(),
-            running: asked.len(),
+            attempts: hooks.iter().map(attempt).collect(),
+            records: hooks.iter().map(|hook| CallRecord::of(ctx, hook.live, Ending::Cancelled)).collect(),
+            running: hooks.len(),
             decoding: JoinSet::new(),
             sooner: None,
             until,
@@ -140,8 +143,8 @@ impl<'a, 'r> Round<'a, 'r> {
             in_order: 0,
             changed: false,
         };
-        for (tag, asked) in asked.iter().enumerate() {
-            round.first(tag, asked);
+        for (tag, hook) in hooks.iter().enumerate() {
+            round.first(tag, hook);
         }
         round
     }
@@ -155,17 +158,16 @@ impl<'a, 'r> Round<'a, 'r> {
     }
 
     /// Asks one hook, unless the request is a dry run that must not reach it, or it cannot be asked about this request.
-    fn first(&mut self, tag: usize, asked: &Asked<'a>) {
-        let live = asked.live;
-        let side_effects = live.target.side_effects();
+    fn first(&mut self, tag: usize, hook: &SelectedHook<'a>) {
+        let side_effects = hook.live.target.side_effects();
         if self.review.dry_run && !side_effects.none_for(true) {
             if side_effects == SideEffects::Undeclared {
                 self.fail(tag, CallFailure::SideEffectsUndeclared, Duration::ZERO);
             } else {
-                let decider = live.into();
-                self.put(tag, Outcome::ended(decider, Ending::DryRunRefused, Duration::ZERO));
+                self.records[tag].ending = Ending::DryRunRefused;
+                self.settled(tag);
             }
-        } else if let Some(unable) = &asked.unable {
+        } else if let Some(unable) = &hook.unable {
             self.fail(tag, (**unable).clone(), Duration::ZERO);
         } else {
             self.ask(tag);
@@ -181,21 +183,21 @@ impl<'a, 'r> Round<'a, 'r> {
             Err(failure) => return self.fail(tag, failure, now() - self.began),
         };
         attempt.open = true;
-        let asks = attempt.asks();
+        let retry_state = attempt.retry_state();
         let call = Call {
-            request: attempt.request(self.caller, self.began),
+            request: attempt.request(self.ctx.caller, self.began),
             body,
             deadline: attempt.deadline,
             responses: self.responses.clone(),
             tag: tag as u32,
-            reuse: asks.reuse,
-            resends: asks.resends,
-            hops: self.caller.hops.passed_on(),
+            reuse: retry_state.reuse,
+            resends: retry_state.resends,
+            hops: self.ctx.caller.hops.passed_on(),
         };
-        if asks.elsewhere {
+        if retry_state.elsewhere {
             target.channel().ask_elsewhere(call);
         } else {
-            target.channel().ask(self.caller.worker, call);
+            target.channel().ask(self.ctx.caller.worker, call);
         }
     }
 
@@ -213,7 +215,7 @@ impl<'a, 'r> Round<'a, 'r> {
             Ok(reply) => reply,
             Err(lost) => return self.failed(tag, lost, now),
         };
-        if let Next::Rest(pause) = attempt.next(&Came::Reply(&reply), now) {
+        if let NextStep::Rest(pause) = attempt.next(&CallResult::Reply(&reply), now) {
             let hook = &attempt.live.hook.name;
             let Reply::Http(HttpReply { status, .. }) = &reply else { return };
             tracing::debug!(%hook, status, delay = ?pause, "a hook asks to be called later (Retry-After)");
@@ -226,13 +228,13 @@ impl<'a, 'r> Round<'a, 'r> {
             Protocol::Grpc => None,
         };
         if reply.cost() >= LARGE {
-            attempt.is_read_by(self.caller.deadline.instant());
+            attempt.is_read_by(self.ctx.caller.deadline.instant());
             let (uid, has_object) = (self.review.uid.clone(), self.review.object.is_some());
-            let decoding = offload::run(reply.cost(), move || decode(hook_type, form, (&uid, has_object), reply));
+            let decoding = offload::run(reply.cost(), move || decode(hook_type, form, &uid, has_object, reply));
             self.decoding.spawn(async move { (tag, decoding.await, hold) });
             return;
         }
-        let answer = decode(hook_type, form, (&self.review.uid, self.review.object.is_some()), reply);
+        let answer = decode(hook_type, form, &self.review.uid, self.review.object.is_some(), reply);
         self.answered(tag, answer, hold, now);
     }
 
@@ -260,7 +262,7 @@ impl<'a, 'r> Round<'a, 'r> {
         let failure = match failure {
             // The hook got our deadline, and its clock may ring a moment before ours.
             CallFailure::Grpc { code: "DEADLINE_EXCEEDED" | "CANCELLED", .. }
-                if now + RINGS_EARLY >= attempt.deadline =>
+                if now + CLOCK_TOLERANCE >= attempt.deadline =>
             {
                 CallFailure::Timeout(attempt.allowed(self.began))
             }
@@ -272,16 +274,16 @@ impl<'a, 'r> Round<'a, 'r> {
     /// There is no usable answer. Asks the hook again where its attempt says so.
     fn asks_again(&mut self, tag: usize, failure: &CallFailure, evidence: ProcessingEvidence, now: Instant) -> bool {
         let Some(attempt) = self.attempts.get_mut(tag) else { return false };
-        match attempt.next(&Came::Failure(failure, evidence), now) {
-            Next::Resend(_) => {}
-            Next::Retry => attempt.live.metrics.repeated(Repeat::Policy),
-            Next::Rest(_) | Next::Settle => return false,
+        match attempt.next(&CallResult::Failure(failure, evidence), now) {
+            NextStep::Resend(_) => {}
+            NextStep::Retry => attempt.live.metrics.repeated(Repeat::Policy),
+            NextStep::Rest(_) | NextStep::Settle => return false,
         }
         self.ask(tag);
         true
     }
 
-    /// It is time for something: for some, time is up; others are asked again.
+    /// Settles hooks that have run out of time, and calls those again whose rest is over.
     fn ring(&mut self, now: Instant) {
         for tag in 0..self.attempts.len() {
             let attempt = &mut self.attempts[tag];
@@ -302,38 +304,28 @@ impl<'a, 'r> Round<'a, 'r> {
 
     fn settle(&mut self, tag: usize, result: Result<Decoded, CallFailure>, hold: AnswerHold, took: Duration) {
         let Some(attempt) = self.attempts.get(tag) else { return };
-        let (result, parsed, said) = match result {
-            Ok(Decoded { answer, patch, failure: None }) => (Ok(answer), patch, None),
-            Ok(Decoded { answer, failure: Some(failure), .. }) => (Err(failure), None, Some(Box::new(answer))),
-            Err(failure) => (Err(failure), None, None),
-        };
-        let mut outcome = Outcome::judge(attempt.live.into(), attempt.opened, result, took);
-        (outcome.parsed, outcome.said) = (parsed, said);
-        if outcome.said().is_some() {
-            outcome._hold = hold;
-        }
-        self.put(tag, outcome);
+        self.records[tag].settle(result, attempt.fail_open_override, hold, took);
+        self.settled(tag);
     }
 
-    fn put(&mut self, tag: usize, outcome: Outcome<'a>) {
-        if outcome.rejects() && self.ends.is_none() {
+    /// The record of this attempt has its end.
+    fn settled(&mut self, tag: usize) {
+        let (Some(attempt), Some(record)) = (self.attempts.get_mut(tag), self.records.get_mut(tag)) else { return };
+        attempt.settled = true;
+        self.running -= 1;
+        attempt.span.in_scope(|| {
+            record.trace();
+            // Whether a call ahead of its turn counts is not known yet.
+            if self.until != Until::Changed {
+                record.count();
+            }
+        });
+        if record.rejects() && self.ends.is_none() {
             self.rejected();
         }
-        if let Some(attempt) = self.attempts.get_mut(tag) {
-            attempt.span.in_scope(|| {
-                let failure = outcome.failure().map(|failure| tracing::field::display(failure.class()));
-                tracing::debug!(outcome = ?outcome.label(), took = ?outcome.took, failure, "answered");
-                // Of a call ahead of its turn nobody knows yet whether it counts.
-                if self.until != Until::Changed {
-                    record(attempt.live, self.caller, self.review, &outcome);
-                }
-            });
-            attempt.settled = true;
-            self.outcomes[tag] = Some(outcome);
-            self.running -= 1;
-        }
-        while let Some(Some(outcome)) = self.outcomes.get(self.in_order) {
-            self.changed |= outcome.rejects() || outcome.patch().is_some();
+        while self.attempts.get(self.in_order).is_some_and(|attempt| attempt.settled) {
+            let record = &self.records[self.in_order];
+            self.changed |= record.rejects() || record.patch().is_some();
             self.in_order += 1;
         }
     }
@@ -346,39 +338,39 @@ impl<'a, 'r> Round<'a, 'r> {
             Reasons::Within(grace) => grace,
             Reasons::All => return,
         };
-        let end = self.caller.deadline.within(now(), grace).instant();
+        let end = self.ctx.caller.deadline.within(now(), grace).instant();
         self.ends = Some(end);
         self.rings_by(end);
     }
 
-    /// The alarm is to ring by then.
+    /// Has the alarm ring by then.
     fn rings_by(&mut self, moment: Instant) {
         self.sooner = Some(self.sooner.map_or(moment, |first| first.min(moment)));
     }
 
-    /// The outcomes; calls still open are cancelled.
-    fn end(mut self) -> Vec<Outcome<'a>> {
+    /// The records; calls still open are cancelled.
+    fn end(mut self) -> Vec<CallRecord<'a>> {
         self.leave();
-        let took = now() - self.began;
-        let attempts = std::mem::take(&mut self.attempts);
-        let outcomes = std::mem::take(&mut self.outcomes).into_iter().zip(&attempts);
-        let cancelled = |attempt: &Attempt<'a>| Outcome::ended(Decider::from(attempt.live), Ending::Cancelled, took);
-        outcomes.map(|(outcome, attempt)| outcome.unwrap_or_else(|| cancelled(attempt))).collect()
+        let mut records = std::mem::take(&mut self.records);
+        if self.until != Until::Changed {
+            records.iter_mut().for_each(CallRecord::count);
+        }
+        records
     }
 
     /// Cancels the calls that are still open when the round ends.
     fn leave(&mut self) {
-        let worker = self.caller.worker;
         if self.attempts.iter().any(|attempt| attempt.open) {
             self.responses.close();
         }
-        for attempt in &mut self.attempts {
+        let took = now() - self.began;
+        for (attempt, record) in self.attempts.iter_mut().zip(&mut self.records) {
             if std::mem::take(&mut attempt.open) {
-                attempt.live.target.channel().cancel_abandoned(worker);
+                attempt.live.target.channel().cancel_abandoned(self.ctx.caller.worker);
             }
             // One that rests is not open, and cancelled all the same.
             if !attempt.settled {
-                attempt.live.metrics.record(worker, HookOutcome::Cancelled, now() - self.began);
+                record.took = took;
             }
         }
     }
@@ -387,12 +379,30 @@ impl<'a, 'r> Round<'a, 'r> {
 impl Drop for Round<'_, '_> {
     /// Also when the request itself was given up, because its caller hung up.
     fn drop(&mut self) {
-        if self.until == Until::Changed {
-            let Self { caller, review, attempts, outcomes, .. } = self;
-            let all = attempts.iter().zip(outcomes);
-            let answered = all.filter_map(|(attempt, outcome)| Some((attempt.live, outcome.as_ref()?)));
-            answered.for_each(|(live, outcome)| record_in_vain(live, caller, review, outcome));
-        }
         self.leave();
     }
+}
+
+/// Encodings of the review for these hooks. Where it is large, those that must be written are written beside the
+/// worker; one that is not written in time fails the calls that want it.
+async fn encodings<'r>(hooks: &[SelectedHook<'_>], review: &'r Review, caller: &Caller) -> Encodings<'r> {
+    if review.bytes.len() < LARGE {
+        return Encodings::of(review);
+    }
+    let forms = hooks.iter().map(|hook| HookEncoding::from(hook.live.target.protocol()));
+    let forms: HashSet<_> = forms.filter(|form| Encodings::must_write(review, *form)).collect();
+    if forms.is_empty() {
+        return Encodings::of(review);
+    }
+    let began = now();
+    let (copy, wanted) = (review.clone(), forms.clone());
+    let writing = offload::run(review.bytes.len(), move || {
+        let encodings = Encodings::of(&copy);
+        wanted.into_iter().map(|form| (form, encodings.get(form))).collect()
+    });
+    let written = timeout_at(caller.deadline.instant().into(), writing).await.unwrap_or_else(|_| {
+        let late = CallFailure::Timeout(Duration::from_millis((now() - began).as_millis() as u64));
+        forms.into_iter().map(|form| (form, Err(late.clone()))).collect()
+    });
+    Encodings::with(review, written)
 }

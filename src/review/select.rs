@@ -1,213 +1,307 @@
-//! Which hooks are asked: rules, then selectors, then conditions. Source: `docs/reference/webhook-semantics.md` §4.
+//! Selection: which hooks are asked: rules, then selectors, then conditions. Source: `docs/reference/webhook-semantics.md`
+//! §4.
+//!
+//! [`resolve`] finds out first what decides about the hooks; [`role`] then says of each what its part is, and waits for
+//! nothing.
+
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::{
-    bypass_decision::BypassDecision,
-    caller::{Caller, OtherVersions},
-    conditions::{ConditionsResult, Judge},
-    lookup::{Lookup, LookupError},
-    status,
+    conditions::{ConditionsResult, Inputs},
+    context::{OtherVersions, ReviewContext},
+    draft::Draft,
+    facts::{Facts, Missing},
+    failure::{self, UnknownSelection},
+    status::{self, StatusError},
 };
 use crate::{
     cel::Condition,
-    live::{Generation, LiveHook, Rotation},
-    model::{CallFailure, FailurePolicy, HookType, Review, RuleTarget, Served},
+    live::{LiveHook, Rotation, discovery::DiscoveryView},
+    model::{CallFailure, HookType, Review, RuleTarget, Served, registration::Segment},
     snapshot::{HookSet, How, Matched, WantedVersion},
     telemetry::UnmetConditions,
 };
 
-/// A hook that has a say in a request.
+/// A hook that is to be asked.
 #[derive(Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct SelectedHook<'a> {
     pub(super) live: &'a LiveHook,
     /// Reason why it cannot be asked about this request after all; its failure policy decides the outcome.
     pub(super) unable: Option<Box<CallFailure>>,
     /// A bypass passes it over where it cannot answer, whatever its failure policy.
-    pub(super) opened: bool,
-}
-
-/// The hooks a request is for, in configuration order.
-#[derive(Debug, Default)]
-pub(super) struct Selected<'a> {
-    /// In rotation: to be asked.
-    pub(super) asked: SmallVec<[Asked<'a>; 16]>,
-    /// Still being probed: only named in the verdict.
-    pub(super) probing: SmallVec<[&'a LiveHook; 2]>,
-    /// Left out by their conditions: only counted.
-    unmet: SmallVec<[Unmet<'a>; 4]>,
-    /// A hook that a rule would have matched is left out, as break-glass is open for it.
-    pub(super) broken: bool,
-    /// A hook may mean the request in another version, and the cluster's word about this resource is older than it.
-    pub(super) undiscovered: bool,
-}
-
-/// One review on the way to its hooks: all that says which of them are asked.
-#[derive(Clone, Copy)]
-pub(super) struct Selection<'a, 'r> {
-    pub(super) generation: &'a Generation,
-    pub(super) bypass: &'r BypassDecision<'r>,
-    pub(super) review: &'r Review,
-    pub(super) caller: &'r Caller,
-    pub(super) served: Option<&'r Served>,
+    pub(super) fail_open_override: bool,
+    /// It may mean the request in another version, and the cluster's word about this resource is older than the hook.
+    pub(super) is_undiscovered: bool,
+    /// Its place among the hooks that match.
+    pub(super) at: usize,
 }
 
 /// A hook that its conditions leave out of a request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Unmet<'a>(&'a LiveHook, UnmetConditions);
+pub(super) struct UnmetHook<'a>(&'a LiveHook, UnmetConditions);
 
-impl Unmet<'_> {
-    /// Counts it, once nothing can change that any more.
-    pub(super) fn count(self) {
+impl UnmetHook<'_> {
+    fn count(self) {
         self.0.metrics.conditions_unmet(self.1);
     }
 }
 
-/// The place of one hook in a request.
+/// The part of one hook in a request.
 pub(super) enum Role<'a> {
     /// It has none.
     None,
     /// It has none, by its conditions.
-    Unmet(Unmet<'a>),
+    Unmet(UnmetHook<'a>),
     /// It has none, as break-glass is open for it.
-    Broken,
-    /// It is still being probed, and is only named.
-    Probing(&'a LiveHook),
-    /// It is asked; `true`: it may mean the request in another version, and the cluster's word about this resource is
-    /// older than the hook.
-    Asked(Asked<'a>, bool),
+    BreakGlass,
+    /// It has not passed its probe yet, and is only named.
+    Unproven(&'a LiveHook),
+    /// It is asked.
+    Asked(SelectedHook<'a>),
 }
 
-impl<'a> Selection<'a, '_> {
-    /// The hooks of that type whose rules mean this request, in configuration order.
-    pub(super) fn matching(&self, hook_type: HookType) -> HookSet {
-        let mut matching = HookSet::new();
-        self.generation.snapshot.matching_where(self.review, self.served, &mut matching);
-        let of_type = |matched: &mut Matched| {
-            let live = self.generation.hooks.get(matched.hook as usize);
-            live.is_some_and(|live| live.hook.hook_type == hook_type)
-        };
-        matching.retain(of_type);
-        matching
-    }
-
-    /// The place of one hook whose rules mean this request.
-    ///
-    /// # Errors
-    /// An error in deciding it (a namespace that does not exist, an object that is not JSON) rejects the request,
-    /// whatever the hook's failure policy, unless a bypass opens the hook. Of a namespace that the apiserver does not tell
-    /// us about the failure policy decides. A hook that a bypass skips is not looked at. One whose conditions are still to be evaluated
-    /// ([`Conditions::has_slow`](super::conditions::Conditions::has_slow)) has no place yet.
-    pub(super) fn role(
-        &self,
-        lookup: &Lookup<'_>,
-        judge: &Judge<'_>,
-        matched: Matched,
-    ) -> Result<Role<'a>, LookupError> {
-        let Self { generation, bypass, review, caller, served } = *self;
-        judge.rejected_by(None);
-        let Some(live) = generation.hooks.get(matched.hook as usize) else { return Ok(Role::None) };
-        let apart = caller.other_versions == OtherVersions::AskedApart;
-        if apart && is_asked_elsewhere(live, matched.how, review) || bypass.skips(&live.hook.name) {
-            return Ok(Role::None);
-        }
-        if bypass.break_glass_covers(&live.hook.name) {
-            return Ok(Role::Broken);
-        }
-        let opened = bypass.fails_open(&live.hook.name);
-        match live.rotation {
-            Rotation::Active { .. } => {
-                let unavailable = match lookup.selects(live) {
-                    Ok(true) => None,
-                    Ok(false) => return Ok(Role::None),
-                    // Where it cannot be said of one that is opened, it is passed over.
-                    Err(LookupError::Refused(_) | LookupError::Unavailable(_)) if opened => return Ok(Role::None),
-                    Err(LookupError::Unavailable(why)) => Some(Box::new(CallFailure::NamespaceUnavailable(why))),
-                    Err(error) => return Err(error),
-                };
-                let made = RuleTarget::as_made(review).resource;
-                let is_newer = || served.is_some_and(|served| served.is_older_than(&made.group, &made.resource));
-                let unable = unable(live, matched.how, review, served);
-                // A hook that cannot be asked in the version it wants has no object to hold against its conditions
-                // either.
-                if unable.is_none()
-                    && let Some(role) = unmet_conditions(generation, judge, review, matched.hook, live, opened)?
-                {
-                    return Ok(role);
-                }
-                let undiscovered = matches!(matched.how, How::OtherVersion(WantedVersion::OfRule(_))) && is_newer();
-                Ok(Role::Asked(Asked { live, unable: unable.or(unavailable), opened }, undiscovered))
-            }
-            // A hook that is not asked rejects nothing, not even by an error in deciding it.
-            Rotation::Probing { .. } => match lookup.selects(live) {
-                Ok(true) if may_be_asked(generation, judge, matched.hook, live) => Ok(Role::Probing(live)),
-                Err(LookupError::Large) => Err(LookupError::Large),
-                _ => Ok(Role::None),
-            },
-            Rotation::Draining { .. } | Rotation::Gone { .. } => Ok(Role::None),
-        }
-    }
-
-    /// Has conditions of a hook that comes later evaluated with those that are waited for now, where they would be
-    /// waited for as well.
-    pub(super) fn prepare(&self, lookup: &Lookup<'_>, judge: &Judge<'_>, matched: Matched) {
-        let Self { generation, bypass, .. } = *self;
-        let Some(live) = generation.hooks.get(matched.hook as usize) else { return };
-        let Some(origin) = generation.snapshot.origin(matched.hook) else { return };
-        let is_asked = matches!(live.rotation, Rotation::Active { .. }) && !bypass.skips(&live.hook.name);
-        if is_asked && judge.waits(&origin.conditions) && matches!(lookup.selects(live), Ok(true)) {
-            judge.say(matched.hook, live, &origin.conditions);
-        }
-    }
-
-    /// Selects the validating hooks of this request. Every hook is decided before any is called.
-    ///
-    /// # Errors
-    /// As [`Selection::role`].
-    pub(super) fn validating(&self, lookup: &Lookup<'_>) -> Result<Selected<'a>, LookupError> {
-        let judge = Judge::new(&lookup.conditions);
-        let mut selected = Selected::default();
-        let mut decided = Ok(());
-        for matched in self.matching(HookType::Validating) {
-            match self.role(lookup, &judge, matched) {
-                Ok(role) => selected.add(role),
-                Err(held) => {
-                    decided = Err(held);
-                    break;
-                }
-            }
-        }
-        match decided {
-            // A hook before may have its say first.
-            Ok(()) | Err(LookupError::Refused(_)) if lookup.conditions.has_slow() => Err(LookupError::Slow),
-            Err(LookupError::Refused(refusal)) => {
-                selected.count_unmet();
-                lookup.conditions.count_rejection(self.generation);
-                Err(LookupError::Refused(refusal))
-            }
-            decided => decided.map(|()| selected),
-        }
-    }
+/// Hooks of a phase, or of a part of it, by their roles; each with its place among those that match.
+#[derive(Debug, Default)]
+pub(super) struct Selection<'a> {
+    /// To be asked.
+    pub(super) hooks: SmallVec<[SelectedHook<'a>; 16]>,
+    unproven: SmallVec<[(usize, &'a LiveHook); 2]>,
+    unmet: SmallVec<[(usize, UnmetHook<'a>); 4]>,
+    /// The first place at which break-glass leaves a hook out.
+    break_glass_at: Option<usize>,
 }
 
-impl<'a> Selected<'a> {
-    /// Counts those that their conditions leave out, once nothing can change that any more.
-    pub(super) fn count_unmet(&self) {
-        self.unmet.iter().for_each(|unmet| unmet.count());
-    }
-
-    fn add(&mut self, role: Role<'a>) {
+impl<'a> Selection<'a> {
+    pub(super) fn add(&mut self, at: usize, role: Role<'a>) {
         match role {
             Role::None => {}
-            Role::Unmet(unmet) => self.unmet.push(unmet),
-            Role::Broken => self.broken = true,
-            Role::Probing(live) => self.probing.push(live),
-            Role::Asked(asked, undiscovered) => {
-                self.undiscovered |= undiscovered;
-                self.asked.push(asked);
-            }
+            Role::Unmet(unmet) => self.unmet.push((at, unmet)),
+            Role::BreakGlass => self.break_glass_at = self.break_glass_at.or(Some(at)),
+            Role::Unproven(live) => self.unproven.push((at, live)),
+            Role::Asked(hook) => self.hooks.push(SelectedHook { at, ..hook }),
         }
     }
+
+    /// Counts hooks before this place that their conditions leave out, once nothing can change that any more.
+    pub(super) fn count_unmet(&self, end: usize) {
+        self.unmet.iter().filter(|(at, _)| *at < end).for_each(|(_, unmet)| unmet.count());
+    }
+
+    /// Names hooks before this place that are only named, and counts those that are only counted.
+    pub(super) fn conclude(&self, ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>, end: usize) {
+        self.count_unmet(end);
+        draft.break_glass_applied |= self.break_glass_at.is_some_and(|at| at < end);
+        self.unproven.iter().filter(|(at, _)| *at < end).for_each(|(_, live)| draft.add_unproven(ctx, live));
+    }
+}
+
+/// Rejection of a request as it cannot be decided whether a hook is asked.
+pub(super) struct SelectionError<'a> {
+    refusal: StatusError,
+    /// The hook whose conditions have no value, where that rejects the request.
+    unmet: Option<UnmetHook<'a>>,
+}
+
+impl SelectionError<'_> {
+    /// The rejection, which counts now.
+    pub(super) fn count(self) -> StatusError {
+        self.unmet.into_iter().for_each(UnmetHook::count);
+        self.refusal
+    }
+}
+
+impl From<StatusError> for SelectionError<'_> {
+    fn from(refusal: StatusError) -> Self {
+        Self { refusal, unmet: None }
+    }
+}
+
+/// The hooks of that type whose rules mean this request, in configuration order.
+pub(super) fn matching(ctx: &ReviewContext<'_>, hook_type: HookType) -> HookSet {
+    let ReviewContext { generation, review, caller, .. } = ctx;
+    let (snapshot, mut matching) = (&generation.snapshot, HookSet::new());
+    if !snapshot.has(hook_type) {
+        return matching;
+    }
+    let served = ctx.served();
+    snapshot.matching_where(review, served.as_ref().map(DiscoveryView::served), &mut matching);
+    let segment = caller.segment.filter(|_| hook_type == HookType::Mutating);
+    matching.retain(|matched| {
+        let in_segment =
+            |segment: Segment| snapshot.segment(matched.hook).is_none_or(|own| segment.asks(own.number, own.of));
+        let live = generation.hooks.get(matched.hook as usize);
+        live.is_some_and(|live| live.hook.hook_type == hook_type) && segment.is_none_or(in_segment)
+    });
+    matching
+}
+
+/// Finds out what decides about these hooks. What hooks `behind` them would have to wait for in any case is found out
+/// with it.
+pub(super) async fn resolve(facts: &mut Facts<'_, '_>, hooks: &[Matched], behind: &[Matched]) {
+    for matched in hooks {
+        while let Some(missing) = missing_labels(facts, *matched) {
+            facts.fetch(missing).await;
+        }
+    }
+    while !decide_conditions(facts, hooks) {
+        prepare_conditions(facts, behind);
+        facts.conditions.evaluate().await;
+    }
+}
+
+/// Is all at hand that decides about this hook?
+pub(super) fn is_resolved(facts: &mut Facts<'_, '_>, matched: Matched) -> bool {
+    missing_labels(facts, matched).is_none() && decide_conditions(facts, &[matched])
+}
+
+/// Labels that the hook's selectors need and that are not at hand.
+fn missing_labels(facts: &Facts<'_, '_>, matched: Matched) -> Option<Missing> {
+    let live = candidate(facts, matched)?;
+    let missing = facts.missing(&live.hook.namespace_selector, &live.hook.object_selector)?;
+    // The apiserver is not asked for a hook that is only named.
+    (missing == Missing::Objects || live.rotation.asks()).then_some(missing)
+}
+
+/// Decides the conditions of these hooks, up to the first that rejects the request by them; false where some take longer,
+/// or need an access check.
+fn decide_conditions(facts: &mut Facts<'_, '_>, hooks: &[Matched]) -> bool {
+    let inputs = Inputs::default();
+    for matched in hooks {
+        let Some((live, conditions)) = conditions(facts, *matched) else { continue };
+        facts.conditions.decide(&inputs, matched.hook, live, conditions);
+        if role(facts, *matched, None).is_err() {
+            break;
+        }
+    }
+    !facts.conditions.are_pending()
+}
+
+/// Has those conditions of hooks that come later evaluated now which must be waited for in any case.
+fn prepare_conditions(facts: &mut Facts<'_, '_>, behind: &[Matched]) {
+    let inputs = Inputs::default();
+    for matched in behind {
+        if let Some((live, conditions)) = conditions(facts, *matched)
+            && live.rotation.asks()
+            && facts.conditions.must_wait(conditions)
+        {
+            facts.conditions.decide(&inputs, matched.hook, live, conditions);
+        }
+    }
+}
+
+/// Part of a hook whatever its selectors and conditions say.
+enum Standing<'a> {
+    /// It has none.
+    None,
+    /// It has none, as break-glass is open for it.
+    BreakGlass,
+    /// Its selectors and conditions decide.
+    Candidate(&'a LiveHook),
+}
+
+fn standing<'a>(facts: &Facts<'a, '_>, matched: Matched) -> Standing<'a> {
+    let (ctx, review) = (facts.ctx, facts.review);
+    let Some(live) = ctx.generation.hooks.get(matched.hook as usize) else { return Standing::None };
+    let apart = ctx.caller.other_versions == OtherVersions::AskedApart;
+    if apart && is_asked_elsewhere(live, matched.how, review) || ctx.bypass.skips(&live.hook.name) {
+        return Standing::None;
+    }
+    match live.rotation {
+        _ if ctx.bypass.break_glass_covers(&live.hook.name) => Standing::BreakGlass,
+        Rotation::Active { .. } | Rotation::Probing { .. } => Standing::Candidate(live),
+        Rotation::Draining { .. } | Rotation::Gone { .. } => Standing::None,
+    }
+}
+
+fn candidate<'a>(facts: &Facts<'a, '_>, matched: Matched) -> Option<&'a LiveHook> {
+    match standing(facts, matched) {
+        Standing::Candidate(live) => Some(live),
+        Standing::None | Standing::BreakGlass => None,
+    }
+}
+
+/// Conditions that decide about this hook, as its selectors do not.
+fn conditions<'a>(facts: &Facts<'a, '_>, matched: Matched) -> Option<(&'a LiveHook, &'a Arc<[Condition]>)> {
+    let conditions = &facts.ctx.generation.snapshot.origin(matched.hook)?.conditions;
+    if conditions.is_empty() {
+        return None;
+    }
+    let live = candidate(facts, matched)?;
+    let is_decided = match live.rotation {
+        // A hook that cannot be asked in the version it wants has no object to hold against its conditions either.
+        Rotation::Active { .. } => matches!(matched.how, How::OtherVersion(_)),
+        // No access check is made for a hook that is only named.
+        _ => conditions.iter().any(Condition::asks_authorizer),
+    };
+    if is_decided {
+        return None;
+    }
+    match facts.selects(&live.hook.namespace_selector, &live.hook.object_selector) {
+        Ok(true) => Some((live, conditions)),
+        Ok(false) => None,
+        Err(error) => {
+            let fail_open_override = facts.ctx.bypass.fails_open(&live.hook.name);
+            let fails = matches!(failure::unknown_selection(error, fail_open_override), UnknownSelection::Fail(_));
+            (fails && live.rotation.asks()).then_some((live, conditions))
+        }
+    }
+}
+
+/// The part of one hook whose rules mean this request, once [`resolve`] has found out what decides about it. Pure.
+///
+/// # Errors
+/// An error in deciding it (a namespace that does not exist, an object that is not JSON) rejects the request, whatever
+/// the hook's failure policy, unless a bypass opens the hook. A hook that a bypass skips is not looked at.
+pub(super) fn role<'a>(
+    facts: &Facts<'a, '_>,
+    matched: Matched,
+    served: Option<&Served>,
+) -> Result<Role<'a>, SelectionError<'a>> {
+    let live = match standing(facts, matched) {
+        Standing::None => return Ok(Role::None),
+        Standing::BreakGlass => return Ok(Role::BreakGlass),
+        Standing::Candidate(live) => live,
+    };
+    let selected = facts.selects(&live.hook.namespace_selector, &live.hook.object_selector);
+    let conditions = facts.conditions.result(matched.hook);
+    if !live.rotation.asks() {
+        // A hook that is not asked rejects nothing, not even by an error in deciding it.
+        let may_be_asked = matches!(selected, Ok(true)) && matches!(conditions, None | Some(ConditionsResult::Asked));
+        return Ok(if may_be_asked { Role::Unproven(live) } else { Role::None });
+    }
+    let fail_open_override = facts.ctx.bypass.fails_open(&live.hook.name);
+    let unavailable = match selected {
+        Ok(true) => None,
+        Ok(false) => return Ok(Role::None),
+        Err(error) => match failure::unknown_selection(error, fail_open_override) {
+            UnknownSelection::Skip => return Ok(Role::None),
+            UnknownSelection::Fail(failure) => Some(failure),
+            UnknownSelection::Reject(refusal) => return Err(refusal.into()),
+        },
+    };
+    match conditions {
+        None | Some(ConditionsResult::Asked) => {}
+        Some(ConditionsResult::Excluded) => return Ok(Role::Unmet(UnmetHook(live, UnmetConditions::Excluded))),
+        Some(ConditionsResult::Failed(why)) => {
+            let unmet = UnmetHook(live, UnmetConditions::Failed);
+            return match failure::fails_open(live.hook.failure_policy, fail_open_override) {
+                true => Ok(Role::Unmet(unmet)),
+                false => {
+                    let refusal = Box::new(status::conditions_failed(facts.review, why));
+                    Err(SelectionError { refusal, unmet: Some(unmet) })
+                }
+            };
+        }
+        Some(ConditionsResult::Refused(_)) if fail_open_override => return Ok(Role::None),
+        Some(ConditionsResult::Refused(refusal)) => return Err(refusal.clone().into()),
+    }
+    let made = RuleTarget::as_made(facts.review).resource;
+    let is_undiscovered = matches!(matched.how, How::OtherVersion(WantedVersion::OfRule(_)))
+        && served.is_some_and(|served| served.is_older_than(&made.group, &made.resource));
+    let unable = unable(live, matched.how, facts.review, served).or(unavailable);
+    Ok(Role::Asked(SelectedHook { live, unable, fail_open_override, is_undiscovered, at: 0 }))
 }
 
 /// Does the caller ask this hook by another review? One in a version that it takes; or, where it takes the request as
@@ -218,44 +312,6 @@ fn is_asked_elsewhere(live: &LiveHook, how: How, review: &Review) -> bool {
         How::AsSent => live.hook.rules.iter().any(|rule| rule.matches(&RuleTarget::as_made(review))),
         How::OtherVersion(_) => true,
     }
-}
-
-/// Place of a hook that its conditions do not let be asked; `None` where they do. One whose conditions are still to be
-/// evaluated is not asked yet. Where they have no value its failure policy decides; the request is rejected, or the hook
-/// is passed over.
-fn unmet_conditions<'a>(
-    generation: &Generation,
-    judge: &Judge<'_>,
-    review: &Review,
-    hook: u32,
-    live: &'a LiveHook,
-    opened: bool,
-) -> Result<Option<Role<'a>>, LookupError> {
-    let unmet = |how| Ok(Some(Role::Unmet(Unmet(live, how))));
-    let Some(origin) = generation.snapshot.origin(hook) else { return Ok(None) };
-    let passes = opened || live.hook.failure_policy == FailurePolicy::Ignore;
-    match judge.say(hook, live, &origin.conditions) {
-        None => Ok(Some(Role::None)),
-        Some(ConditionsResult::Asked) => Ok(None),
-        Some(ConditionsResult::Excluded) => unmet(UnmetConditions::Excluded),
-        Some(ConditionsResult::Failed(_)) if passes => unmet(UnmetConditions::Failed),
-        Some(ConditionsResult::Failed(why)) => {
-            judge.rejected_by(Some(hook));
-            Err(LookupError::Refused(Box::new(status::conditions_failed(review, &why))))
-        }
-        Some(ConditionsResult::Refused(_)) if opened => Ok(Some(Role::None)),
-        Some(ConditionsResult::Refused(refusal)) => Err(LookupError::Refused(refusal)),
-    }
-}
-
-/// The same of a hook that is only named.
-fn may_be_asked(generation: &Generation, judge: &Judge<'_>, hook: u32, live: &LiveHook) -> bool {
-    let conditions = generation.snapshot.origin(hook).map(|origin| &origin.conditions);
-    conditions.is_none_or(|conditions| {
-        // No access check is made to find this out: a hook with one counts as one that may be asked.
-        let asks = conditions.iter().any(Condition::asks_authorizer);
-        asks || matches!(judge.say(hook, live, conditions), None | Some(ConditionsResult::Asked))
-    })
 }
 
 /// Upstream converts the object for a hook that wants another version; a review holds it in one only, so such a hook

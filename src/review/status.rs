@@ -10,8 +10,16 @@ use crate::{
 /// A rejection on its way up; boxed because it is large and rare.
 pub(super) type StatusError = Box<StatusInfo>;
 
+/// What is said of each hook whose turn did not come.
+pub(super) const NOT_CALLED_IN_TIME: &str = "not called: the request's time was over";
+
 fn failure(code: i32, reason: &str, message: String) -> StatusInfo {
     StatusInfo { code, status: "Failure".into(), reason: reason.into(), message, ..StatusInfo::default() }
+}
+
+/// The same failure, after which a client should try again in a second.
+fn try_again(code: i32, reason: &str, message: String) -> StatusInfo {
+    StatusInfo { retry_after_seconds: 1, ..failure(code, reason, message) }
 }
 
 /// A hook's no. Upstream: `W/errors/statuserror.go` ToStatusErr.
@@ -59,11 +67,8 @@ pub(super) fn patch_refused(hook: &str, why: &str) -> StatusInfo {
 
 /// There is no memory to hold the patched object in.
 pub(super) fn no_room(hook: &str) -> StatusInfo {
-    let why = "has no memory free for the patched object; try again";
-    StatusInfo {
-        retry_after_seconds: 1,
-        ..failure(503, "ServiceUnavailable", format!("gatepost {why} (patch of admission webhook \"{hook}\")"))
-    }
+    let why = format!("no memory free for the patched object; try again (patch of admission webhook \"{hook}\")");
+    try_again(503, "ServiceUnavailable", format!("gatepost has {why}"))
 }
 
 /// Upstream: `apierrors.NewInternalError`.
@@ -106,17 +111,15 @@ pub(super) fn out_of_time() -> StatusInfo {
     failure(504, "Timeout", "Timeout: request did not complete within requested timeout".into())
 }
 
-/// The cause of every refusal that is not one of time: which initializer has not acted, and why.
-fn not_initialized(name: &str, why: &str) -> StatusCause {
-    StatusCause { reason: "InitializationFailed".into(), message: why.to_owned(), field: name.to_owned() }
+/// The refusal with its cause, unless it is one of time: which initializer has not acted, and why.
+fn not_initialized(name: &str, why: &str, refusal: StatusInfo) -> StatusInfo {
+    let cause = StatusCause { reason: "InitializationFailed".into(), message: why.to_owned(), field: name.to_owned() };
+    StatusInfo { causes: vec![cause], ..refusal }
 }
 
 /// An initializer that must act cannot: the object is not created.
 pub(super) fn initializer_failed(name: &str, why: &str) -> StatusInfo {
-    StatusInfo {
-        causes: vec![not_initialized(name, why)],
-        ..internal(&format!("initializer \"{name}\" failed: {why}"))
-    }
+    not_initialized(name, why, internal(&format!("initializer \"{name}\" failed: {why}")))
 }
 
 /// An initializer that must act did not in time. The outcome is definite: nothing was stored.
@@ -124,26 +127,18 @@ pub(super) fn initializer_failed(name: &str, why: &str) -> StatusInfo {
 ///
 /// It does not say when to try again: client-go would do so at once, eleven times, and each is a new task.
 pub(super) fn initializer_late(name: &str, after: Duration, slower: Option<(&str, Duration)>) -> StatusInfo {
-    let after = after.as_millis();
+    let (after, stored) = (after.as_millis(), "the object was not created");
     let late = format!("Timeout: initializer \"{name}\" did not act within {after} ms");
-    let (message, field) = match slower {
-        Some((slower, took)) => {
-            let took = took.as_millis();
-            (
-                format!(
-                    "{late}, which initializer \"{slower}\" has left it of the request's time: that took {took} ms"
-                ),
-                slower,
-            )
-        }
-        None => (late, name),
-    };
+    let left = slower.map_or_else(String::new, |(slower, took)| {
+        let took = took.as_millis();
+        format!(", which initializer \"{slower}\" has left it of the request's time: that took {took} ms")
+    });
     let cause = StatusCause {
         reason: "InitializationTimedOut".into(),
-        message: "the object was not created".into(),
-        field: field.to_owned(),
+        message: stored.to_owned(),
+        field: slower.map_or(name, |(slower, _)| slower).to_owned(),
     };
-    StatusInfo { causes: vec![cause], ..failure(504, "Timeout", format!("{message}; the object was not created")) }
+    StatusInfo { causes: vec![cause], ..failure(504, "Timeout", format!("{late}{left}; {stored}")) }
 }
 
 /// Rejection because no process has claimed the name of an initializer that must act. The outcome is definite: nothing
@@ -156,51 +151,38 @@ pub(super) fn initializer_vacant(name: &str) -> StatusInfo {
 
 /// A dry run met an initializer that has side effects and must act.
 pub(super) fn initializer_on_dry_run(name: &str) -> StatusInfo {
-    StatusInfo {
-        causes: vec![not_initialized(name, "it does not support dry run")],
-        ..failure(400, "BadRequest", format!("initializer \"{name}\" does not support dry run"))
-    }
+    let why = "it does not support dry run";
+    let message = format!("initializer \"{name}\" does not support dry run");
+    not_initialized(name, why, failure(400, "BadRequest", message))
 }
 
 /// No more objects can be held for an initializer.
 pub(super) fn too_many_holds(name: &str) -> StatusInfo {
-    StatusInfo {
-        causes: vec![not_initialized(name, "too many new objects wait for it")],
-        retry_after_seconds: 1,
-        ..failure(
-            429,
-            "TooManyRequests",
-            format!("too many new objects wait for initializer \"{name}\"; the object was not created, try again"),
-        )
-    }
+    let waits = format!("too many new objects wait for initializer \"{name}\"; the object was not created, try again");
+    not_initialized(name, "too many new objects wait for it", try_again(429, "TooManyRequests", waits))
 }
 
 /// There is no memory to initialize the object in.
 pub(super) fn no_room_to_initialize(name: &str) -> StatusInfo {
     let message =
         format!("gatepost has no memory free for initializer \"{name}\"; the object was not created, try again");
-    StatusInfo {
-        causes: vec![not_initialized(name, "there is no memory free for it")],
-        retry_after_seconds: 1,
-        ..failure(503, "ServiceUnavailable", message)
-    }
+    not_initialized(name, "there is no memory free for it", try_again(503, "ServiceUnavailable", message))
 }
 
 /// There is no memory to write the list of an object in.
 pub(super) fn no_room_for_object() -> StatusInfo {
-    let message = "gatepost has no memory free for the object; try again";
-    StatusInfo { retry_after_seconds: 1, ..failure(503, "ServiceUnavailable", message.to_owned()) }
+    try_again(503, "ServiceUnavailable", "gatepost has no memory free for the object; try again".to_owned())
 }
 
 /// An initializer's own no, with its name as a cause.
 pub(super) fn initializer_rejected(name: &str, said: StatusInfo) -> StatusInfo {
-    let mut causes = said.causes.clone();
-    causes.push(not_initialized(name, &said.message));
     let message = match &*said.message {
         "" => format!("initializer \"{name}\" refused the object"),
         message => format!("initializer \"{name}\" refused the object: {message}"),
     };
     let code = if (400..600).contains(&said.code) { said.code } else { 403 };
+    let mut causes = said.causes.clone();
+    causes.extend(not_initialized(name, &said.message, StatusInfo::default()).causes);
     StatusInfo { code, status: "Failure".into(), message, causes, has_details: true, ..said }
 }
 
@@ -208,7 +190,7 @@ pub(super) fn initializer_rejected(name: &str, said: StatusInfo) -> StatusInfo {
 pub(super) fn stale(age: Option<Duration>, trusted: Duration, rejected: Option<&Rejection>) -> StatusInfo {
     let how = match (age, rejected.map(|rejected| &*rejected.problems)) {
         (Some(age), _) => {
-            // Of what is trusted for less than usual, tenths count.
+            // Shows tenths of a second below the default bound.
             let seconds = |time: Duration| match trusted.subsec_millis() {
                 0 => time.as_secs().to_string(),
                 _ => format!("{:.1}", time.as_secs_f64()),
@@ -225,31 +207,24 @@ pub(super) fn stale(age: Option<Duration>, trusted: Duration, rejected: Option<&
         }
         (None, _) => "has not been read yet".to_owned(),
     };
-    StatusInfo {
-        retry_after_seconds: 1,
-        ..failure(
-            503,
-            "LoadingConfiguration",
-            format!("gatepost's configuration {how}; every request is refused until a valid one can be read"),
-        )
-    }
+    let message = format!("gatepost's configuration {how}; every request is refused until a valid one can be read");
+    try_again(503, "LoadingConfiguration", message)
 }
 
 /// Another segment of the request may be decided as if hooks were still in other segments.
 pub(super) fn segments_moved() -> StatusInfo {
     let message = "hooks have just been put into other segments of the chain, and another part of the request may be decided as \
          before; try again";
-    StatusInfo { retry_after_seconds: 1, ..failure(503, "ServiceUnavailable", format!("gatepost's {message}")) }
+    try_again(503, "ServiceUnavailable", format!("gatepost's {message}"))
 }
 
 /// Problem of a configuration without the values quoted in it, since any user with write access may read it: where and
 /// how, never what stands there. It may be a password in the wrong place.
 fn without_quotes(problem: &str) -> String {
-    /// Characters.
-    const LONGEST: usize = 240;
+    const MAX_CHARACTERS: usize = 240;
     let (mut shown, mut quoted, mut escaped) = (String::new(), false, false);
     for (count, c) in problem.chars().enumerate() {
-        if count == LONGEST {
+        if count == MAX_CHARACTERS {
             shown.push('…');
             break;
         }
@@ -273,7 +248,7 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::{live::current::STALE_AFTER, model::Revision, snapshot::Problem};
+    use crate::{live::STALE_AFTER, model::Revision, snapshot::Problem};
 
     #[test]
     fn a_rejected_configuration_is_named_by_its_place_and_never_by_its_content() {
@@ -285,8 +260,12 @@ mod tests {
             fix: "write it".into(),
         };
         let text = |problems| {
-            let rejected =
-                Rejection { problems, revision: Revision::Store(1), since: SystemTime::UNIX_EPOCH, held: Vec::new() };
+            let rejected = Rejection {
+                problems,
+                revision: Revision::Store(1),
+                since: SystemTime::UNIX_EPOCH,
+                quarantined: Vec::new(),
+            };
             stale(None, STALE_AFTER, Some(&rejected)).message
         };
         assert_eq!(

@@ -1,39 +1,71 @@
 //! Validation: the phase of the hooks that may only say no.
 
 use super::{
-    case::Case,
-    outcome::Outcome,
+    context::ReviewContext,
+    draft::{Draft, Flow},
+    facts::Facts,
     round::{self, Until},
-    select::Selected,
-    status::{self, StatusError},
+    select::{self, Selection, SelectionError},
+    status,
 };
-use crate::{clock::now, model::Review};
-
-/// Result of the validating phase.
-#[derive(Debug, Default)]
-pub(super) struct Validation<'a> {
-    /// Hooks that were selected.
-    pub(super) selected: Selected<'a>,
-    /// One for each hook that was asked.
-    pub(super) outcomes: Vec<Outcome<'a>>,
-    /// Rejection, where no hook's answer gives one.
-    pub(super) refusal: Option<StatusError>,
-}
+use crate::{
+    live::discovery::DiscoveryView,
+    model::{HookType, Review},
+    snapshot::Matched,
+};
 
 /// Asks the validating hooks that this request is for, all at once.
-pub(super) async fn validate<'a>(case: Case<'a>, review: &Review) -> Validation<'a> {
-    let Case { gate, caller, bypass, .. } = case;
-    let selected = match case.selected(review).await {
+pub(super) async fn validate<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>) -> Flow {
+    if draft.skips_hooks || !ctx.validates() {
+        return Flow::Continue(());
+    }
+    let object = draft.object.clone();
+    let review = ctx.about(object.as_ref());
+    let selected = match selected(ctx, review).await {
         Ok(selected) => selected,
-        Err(refusal) => return Validation { refusal: Some(refusal), ..Validation::default() },
+        Err(error) => return draft.refuse(error.count()),
     };
-    let outcomes = if selected.asked.is_empty() {
-        Vec::new()
-    } else if caller.deadline.left(now()).is_zero() && !bypass.opens_everything() {
-        let refusal = Some(Box::new(status::out_of_time()));
-        return Validation { selected, refusal, ..Validation::default() };
-    } else {
-        round::ask(&selected.asked, review, caller, Until::Rejected(gate.reasons)).await
-    };
-    Validation { selected, outcomes, refusal: None }
+    selected.conclude(ctx, draft, usize::MAX);
+    if selected.hooks.is_empty() {
+        return Flow::Continue(());
+    }
+    if ctx.is_out_of_time() && !ctx.bypass.opens_everything() {
+        return draft.refuse(Box::new(status::out_of_time()));
+    }
+    let mut calls = round::ask(ctx, &selected.hooks, review, Until::Rejected(ctx.deps.reasons)).await;
+    calls.iter_mut().enumerate().for_each(|(index, call)| call.index = index);
+    draft.add_all(calls);
+    draft.flow()
+}
+
+/// The validating hooks this request is for, in configuration order. Waits only for what [`select::resolve`] waits for,
+/// and for a resource that the cluster has just got.
+async fn selected<'a>(ctx: &'a ReviewContext<'a>, review: &Review) -> Result<Selection<'a>, SelectionError<'a>> {
+    let mut facts = Facts::new(ctx, review, None);
+    let matching = select::matching(ctx, HookType::Validating);
+    select::resolve(&mut facts, &matching, &[]).await;
+    let selected = select(&facts, &matching)?;
+    if !selected.hooks.iter().any(|hook| hook.is_undiscovered) {
+        return Ok(selected);
+    }
+    ctx.refresh_discovery().await;
+    let matching = select::matching(ctx, HookType::Validating);
+    select::resolve(&mut facts, &matching, &[]).await;
+    select(&facts, &matching)
+}
+
+/// Every hook is decided before any is called.
+fn select<'a>(facts: &Facts<'a, '_>, matching: &[Matched]) -> Result<Selection<'a>, SelectionError<'a>> {
+    let served = facts.ctx.served();
+    let mut selected = Selection::default();
+    for (at, matched) in matching.iter().enumerate() {
+        match select::role(facts, *matched, served.as_ref().map(DiscoveryView::served)) {
+            Ok(role) => selected.add(at, role),
+            Err(error) => {
+                selected.count_unmet(at);
+                return Err(error);
+            }
+        }
+    }
+    Ok(selected)
 }

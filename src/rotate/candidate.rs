@@ -1,20 +1,39 @@
 //! Candidate: a configuration that can be put in force, and is not yet.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    fmt::Write as _,
+    sync::Arc,
+    time::Duration,
+};
 
 use rustls::ClientConfig;
+use sha2::{Digest, Sha256};
 
-use super::{OnHazard, OwnAddresses, mixture};
+use super::hazards::{OnHazard, OwnAddresses};
 use crate::{
     clock::Pauses,
     model::{
         BreakGlass, Endpoint, Revision,
         hook::{EndpointTls, Transport},
     },
-    snapshot::{self, CheckedFile, HeldBackDocument, Kept, Loaded, NO_PAUSE, Pause, Problem, RefusedFiles, Snapshot},
+    snapshot::{
+        self, CheckedFile, HeldBackDocument, LastGoodDocuments, Loaded, NO_PAUSE, Pause, Problem, RefusedFiles,
+        Snapshot,
+    },
     source::Contents,
     tls,
 };
+
+/// Treatment of documents that cannot be served, at start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnInvalid {
+    /// Nothing is put in force.
+    #[default]
+    Refuse,
+    /// They are left out, and the others are put in force.
+    Skip,
+}
 
 /// A configuration without a single problem, but in documents that are held back; not yet in force.
 #[derive(Debug)]
@@ -28,9 +47,9 @@ pub struct Candidate {
     /// It was in force before this process began.
     pub restored: bool,
     /// The documents whose newest state is no part of it.
-    pub held: Vec<HeldBackDocument>,
+    pub quarantined: Vec<HeldBackDocument>,
     /// States of documents that it is made of.
-    pub kept: Kept,
+    pub documents: LastGoodDocuments,
     /// The compiled configuration.
     pub snapshot: Arc<Snapshot>,
     /// Break-glass documents in it.
@@ -57,8 +76,8 @@ pub struct CandidateCache {
     authorizer: bool,
 }
 
-/// For so long, all in all, a check lets reviews go first between its steps.
-const GIVES_WAY: Duration = Duration::from_secs(1);
+/// Time, all in all, for which a check lets reviews go first between its steps.
+const MAX_PAUSED: Duration = Duration::from_secs(1);
 
 type TlsConfigs = HashMap<(EndpointTls, Transport), Arc<ClientConfig>>;
 
@@ -102,28 +121,28 @@ impl CandidateCache {
         &mut self,
         contents: &Contents,
         on_hazard: OnHazard,
-        around: Option<&Kept>,
+        around: Option<&LastGoodDocuments>,
     ) -> Result<Candidate, Vec<Problem>> {
         /// Holding back one document may show, or bring about, other problems, and so on.
-        const MOST_ROUNDS: usize = 8;
-        let pauses = Pauses::of(GIVES_WAY);
+        const MAX_ROUNDS: usize = 8;
+        let pauses = Pauses::of(MAX_PAUSED);
         let pause = || pauses.pause();
         let mut refused = RefusedFiles::new();
         let mut problems = Vec::new();
-        for _ in 0..MOST_ROUNDS {
-            let loaded = self.loaded(contents, around.map(|kept| (kept, &refused)), &pause)?;
-            let (kept, held) = (loaded.kept, loaded.held);
-            if kept.is_empty() && !held.is_empty() && around.is_some_and(Kept::is_empty) {
+        for _ in 0..MAX_ROUNDS {
+            let loaded = self.loaded(contents, around.map(|documents| (documents, &refused)), &pause)?;
+            let (documents, held) = (loaded.kept, loaded.held);
+            if documents.is_empty() && !held.is_empty() && around.is_some_and(LastGoodDocuments::is_empty) {
                 // Nothing is left. That is not taken for "no hooks", which somebody has to write.
                 return Err(held.into_iter().flat_map(|held| held.problems).collect());
             }
             problems = match self.servable(loaded.snapshot.noted(&contents.notes), on_hazard, &pause) {
-                Ok((snapshot, tls)) => return Ok(self.made(contents, (snapshot, tls), kept, held)),
+                Ok((snapshot, tls)) => return Ok(self.made(contents, (snapshot, tls), documents, held)),
                 Err(problems) => problems,
             };
             // Of what is in force already nothing is let go: where that cannot be served, no document is to be blamed.
             let Some(in_force) = around else { break };
-            let new = kept.new_since(in_force);
+            let new = documents.new_since(in_force);
             let (blamed, before) = (problems.iter().filter(|problem| new.contains(&*problem.file)), refused.len());
             for problem in blamed {
                 refused.entry(problem.file.clone()).or_default().push(problem.clone());
@@ -147,7 +166,7 @@ impl CandidateCache {
         on_hazard: OnHazard,
     ) -> Result<Candidate, Vec<Problem>> {
         let parts = parts.into_iter().map(Arc::new).collect();
-        let (snapshot, kept) = self.documents.compiled(parts, NO_PAUSE).ok_or_else(Vec::new)?;
+        let (snapshot, documents) = self.documents.compiled(parts, NO_PAUSE).ok_or_else(Vec::new)?;
         let (snapshot, tls) = self.servable(snapshot, on_hazard, NO_PAUSE)?;
         let revision = Revision::parse(revision).unwrap_or_else(|| Revision::of_digest(&digest));
         Ok(Candidate {
@@ -157,8 +176,8 @@ impl CandidateCache {
             restored: true,
             snapshot: Arc::new(snapshot),
             break_glass: Vec::new(),
-            held: Vec::new(),
-            kept,
+            quarantined: Vec::new(),
+            documents,
             tls,
         })
     }
@@ -166,7 +185,7 @@ impl CandidateCache {
     fn loaded(
         &mut self,
         contents: &Contents,
-        around: Option<(&Kept, &RefusedFiles)>,
+        around: Option<(&LastGoodDocuments, &RefusedFiles)>,
         pause: Pause<'_>,
     ) -> Result<Loaded, Vec<Problem>> {
         let read = |written: &str| contents.reference(written);
@@ -222,15 +241,15 @@ impl CandidateCache {
         &mut self,
         contents: &Contents,
         (snapshot, tls): (Snapshot, TlsConfigs),
-        kept: Kept,
-        held: Vec<HeldBackDocument>,
+        documents: LastGoodDocuments,
+        quarantined: Vec<HeldBackDocument>,
     ) -> Candidate {
         let lasting = tls.iter().filter(|((wanted, _), _)| wanted.ca_pem.is_some());
         self.tls = lasting.map(|(key, config)| (key.clone(), Arc::clone(config))).collect();
-        let (digest, revision) = if held.is_empty() {
+        let (digest, revision) = if quarantined.is_empty() {
             (contents.digest.clone(), contents.revision.clone())
         } else {
-            let digest = mixture::digest(&contents.digest, &kept, &held);
+            let digest = mixed_digest(&contents.digest, &documents, &quarantined);
             let revision = Revision::of_digest(&digest);
             (digest, revision)
         };
@@ -241,8 +260,8 @@ impl CandidateCache {
             restored: false,
             snapshot: Arc::new(snapshot),
             break_glass: self.documents.break_glass(),
-            held,
-            kept,
+            quarantined,
+            documents,
             tls,
         }
     }
@@ -262,5 +281,33 @@ fn asking_authorizer(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
                   registered with kube-apiserver"
                 .to_owned(),
         })
+    })
+}
+
+/// Digest (hex) of a configuration that no state of the source holds, as some of its documents are held back: of the
+/// newest contents, and of the states that stand in for some of them.
+fn mixed_digest(newest: &str, documents: &LastGoodDocuments, held: &[HeldBackDocument]) -> String {
+    let mut sha = Sha256::new();
+    let mut part = |bytes: &[u8]| {
+        sha.update((bytes.len() as u64).to_be_bytes());
+        sha.update(bytes);
+    };
+    part(b"held back");
+    part(newest.as_bytes());
+    for held in held {
+        part(held.file.as_bytes());
+        part(&[u8::from(held.keeps)]);
+    }
+    let names: HashSet<_> = held.iter().map(|held| &*held.file).collect();
+    for state in documents.parts().filter(|state| names.contains(&*state.file().name)) {
+        part(&state.file().bytes);
+        for (path, content) in state.references() {
+            part(path.as_bytes());
+            part(content);
+        }
+    }
+    sha.finalize().iter().fold(String::with_capacity(64), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
     })
 }

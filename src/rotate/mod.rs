@@ -9,18 +9,11 @@
 
 pub mod candidate;
 pub mod draining;
-pub mod hook_placement;
-mod mixture;
-pub mod on_hazard;
-pub mod on_invalid;
-pub mod own_addresses;
+pub mod hazards;
+pub mod placements;
 pub mod probing;
 pub mod rotator;
-pub mod trial;
-mod waiting;
 
-pub use candidate::{Candidate, candidate};
-pub use on_hazard::OnHazard;
-pub use on_invalid::OnInvalid;
-pub use own_addresses::OwnAddresses;
-pub use rotator::{InForce, Rotator};
+pub use candidate::{Candidate, OnInvalid, candidate};
+pub use hazards::{OnHazard, OwnAddresses};
+pub use rotator::{InForce, Rotator, RotatorOptions};

@@ -1,11 +1,8 @@
 //! Rotator: takes readings and puts what is good into force.
 
-mod emergency;
-mod placement;
-pub(crate) mod reporting;
+mod reporting;
 
 use std::{
-    collections::{HashMap, HashSet},
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -17,29 +14,32 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
+use self::reporting::ReadFailures;
 use super::{
-    Candidate, OnHazard, OnInvalid, OwnAddresses,
-    candidate::CandidateCache,
+    candidate::{Candidate, CandidateCache, OnInvalid},
     draining::Drain,
-    on_hazard,
-    probing::{ProbeNews, Probing},
-    waiting::Waiting,
+    hazards::{OnHazard, log_findings},
+    placements::Placements,
+    probing::ProbeResult,
 };
 use crate::{
     clock::Moment,
     hooks::Resources,
-    live::{Current, Generation, LiveHook, Unconfirmed, break_glass::reread::Reread},
-    model::{Endpoint, Revision},
-    snapshot::{Kept, Problem, Relaxation, Snapshot},
-    source::{Contents, ReadError, TimedRead},
+    live::{
+        BreakGlasses, ConfigurationStatus, Current, Generation, LiveHook, PendingConfirmation,
+        break_glass::{GlassOrigin, Reread},
+    },
+    model::{BreakGlass, Revision},
+    snapshot::{LastGoodDocuments, Problem, Relaxation, Snapshot, break_glass},
+    source::{Contents, TimedRead},
     telemetry::{Metrics, ReadOutcome},
 };
 
-/// Configuration in force, for whoever keeps it.
+/// Configuration in force, for whoever writes it to disk.
 #[derive(Clone, Debug)]
 pub struct InForce {
     /// The states of documents that it is made of.
-    pub kept: Kept,
+    pub documents: LastGoodDocuments,
     /// Its digest.
     pub digest: String,
     /// Its name.
@@ -48,120 +48,114 @@ pub struct InForce {
     pub read: Moment,
 }
 
+/// Terms of a rotator.
+#[derive(Debug)]
+pub struct RotatorOptions {
+    /// Threads that ask hooks.
+    pub workers: Vec<Handle>,
+    /// Bound on waiting for requests that still use a former generation.
+    pub drain_bound: Duration,
+    /// Treatment of hazards in what is read.
+    pub on_hazard: OnHazard,
+    /// Treatment of documents that cannot be served, until something is in force.
+    pub on_invalid: OnInvalid,
+    /// Checks what is read.
+    pub cache: CandidateCache,
+    /// Resources that the connections to all hooks share.
+    pub resources: Resources,
+    /// Documents that were in force before the process began.
+    pub last_good: LastGoodDocuments,
+    /// Receiver of what is in force after each read that confirms it.
+    pub in_force: Option<watch::Sender<Option<InForce>>>,
+}
+
+impl RotatorOptions {
+    /// The defaults, with these threads and this bound.
+    pub fn new(workers: Vec<Handle>, drain_bound: Duration) -> Self {
+        Self {
+            workers,
+            drain_bound,
+            on_hazard: OnHazard::default(),
+            on_invalid: OnInvalid::default(),
+            cache: CandidateCache::default(),
+            resources: Resources::unlimited(),
+            last_good: LastGoodDocuments::default(),
+            in_force: None,
+        }
+    }
+}
+
 /// Takes readings and puts what is good into force. The only one who publishes.
 #[derive(Debug)]
 pub struct Rotator {
     current: Arc<Current>,
+    status: Arc<ConfigurationStatus>,
+    break_glass: Arc<BreakGlasses>,
     metrics: Arc<Metrics>,
-    workers: Vec<Handle>,
     on_hazard: OnHazard,
     on_invalid: OnInvalid,
-    /// Resources that the connections to all hooks share.
-    resources: Resources,
+    placements: Placements,
+    drain: Drain,
     /// Digest of what was judged last, good or not: it need not be judged again.
     judged: String,
-    known: CandidateCache,
+    cache: CandidateCache,
     /// The states of documents that are in force, and the digest of the contents that hold all of them.
-    kept: Kept,
-    kept_of: String,
-    /// Receiver of the configuration in force, which writes it to disk.
+    last_good: LastGoodDocuments,
+    last_good_digest: String,
     in_force: Option<watch::Sender<Option<InForce>>>,
-    /// Endpoints not yet seen to answer.
-    probing: HashMap<Endpoint, Probing>,
-    waiting: Waiting,
     /// Read once, and waiting for a second read that lets the same go.
-    unconfirmed: Option<Candidate>,
-    /// Break-glass in the source.
-    glasses: Reread,
+    pending_confirmation: Option<Candidate>,
+    break_glass_documents: Reread,
     /// The source has no transactions: what was read last may be half written.
     may_be_cut: bool,
     /// The configuration in force was read whole: in a transaction, or twice and equal. Until then the process is still
     /// starting.
     settled: bool,
-    probe_news: (mpsc::Sender<ProbeNews>, mpsc::Receiver<ProbeNews>),
-    drain: Drain,
-    /// Failures of reads since the last good one, as logged.
-    failed_reads: Vec<ReadError>,
-    logged_stale: bool,
+    read_failures: ReadFailures,
     /// Connections that hooks are guaranteed and cannot have, as last logged.
     logged_missing: usize,
 }
 
 impl Rotator {
-    /// Publishes to `current`; opens connections on `workers`; waits no longer than `drain_bound` for what is gone.
-    pub fn new(current: Arc<Current>, metrics: Arc<Metrics>, workers: Vec<Handle>, drain_bound: Duration) -> Self {
+    /// Publishes to `current`.
+    pub fn new(current: Arc<Current>, metrics: Arc<Metrics>, options: RotatorOptions) -> Self {
+        let (status, break_glass) = (Arc::clone(current.status()), Arc::clone(current.break_glass()));
+        let RotatorOptions { workers, drain_bound, on_hazard, on_invalid, cache, resources, last_good, in_force } =
+            options;
         Self {
             current,
+            status,
+            break_glass,
+            placements: Placements::new(Arc::clone(&metrics), workers, resources, drain_bound),
             metrics,
-            workers,
-            on_hazard: OnHazard::default(),
-            on_invalid: OnInvalid::default(),
-            resources: Resources::unlimited(),
+            on_hazard,
+            on_invalid,
+            drain: Drain::new(drain_bound),
             judged: String::new(),
-            known: CandidateCache::default(),
-            kept: Kept::default(),
-            kept_of: String::new(),
-            in_force: None,
-            probing: HashMap::new(),
-            waiting: Waiting::new(drain_bound),
-            unconfirmed: None,
-            glasses: Reread::default(),
+            cache,
+            last_good,
+            last_good_digest: String::new(),
+            in_force,
+            pending_confirmation: None,
+            break_glass_documents: Reread::default(),
             may_be_cut: true,
             settled: false,
-            probe_news: mpsc::channel(64),
-            drain: Drain::new(drain_bound),
-            failed_reads: Vec::new(),
-            logged_stale: false,
+            read_failures: ReadFailures::default(),
             logged_missing: 0,
         }
-    }
-
-    /// Does this about hazards in what is read from now on.
-    pub fn with_hazards(self, on_hazard: OnHazard) -> Self {
-        Self { on_hazard, ..self }
-    }
-
-    /// These states of documents were in force before the process began.
-    pub fn with_kept(self, kept: Kept) -> Self {
-        Self { kept, ..self }
-    }
-
-    /// The same, sending there what is in force after each read that confirms it.
-    pub fn with_last_good(self, in_force: Option<watch::Sender<Option<InForce>>>) -> Self {
-        Self { in_force, ..self }
-    }
-
-    /// Does this about documents that cannot be served, until something is in force.
-    pub fn with_invalid(self, on_invalid: OnInvalid) -> Self {
-        Self { on_invalid, ..self }
-    }
-
-    /// The same, warning of hooks that lead to these addresses.
-    pub fn listening_at(self, own: OwnAddresses) -> Self {
-        Self { known: CandidateCache::listening_at(own), ..self }
-    }
-
-    /// Takes conditions that ask the authorizer of a cluster, or refuses them. To be said after where it listens.
-    pub fn with_authorizer(self, authorizer: bool) -> Self {
-        Self { known: self.known.with_authorizer(authorizer), ..self }
-    }
-
-    /// The connections to all hooks share this.
-    pub fn with_resources(self, resources: Resources) -> Self {
-        Self { resources, ..self }
     }
 
     /// Takes readings until no more can come.
     pub async fn run(mut self, mut readings: mpsc::Receiver<TimedRead>) {
         loop {
-            let overdue = self.waiting.alarm();
+            let overdue = self.placements.overdue_at();
             tokio::select! {
                 reading = readings.recv() => match reading {
                     Some(reading) => self.take(reading).await,
                     None => return,
                 },
-                Some(news) = self.probe_news.1.recv() => self.hear(news),
-                () = sleep_until(overdue.unwrap_or_else(Instant::now)), if overdue.is_some() => self.look_at_the_time(),
+                Some(result) = self.placements.probe_result() => self.on_probe_result(result),
+                () = sleep_until(overdue.unwrap_or_else(Instant::now)), if overdue.is_some() => self.mark_overdue_hooks(),
             }
         }
     }
@@ -175,7 +169,7 @@ impl Rotator {
                 let outcome = self.judge(contents).await;
                 // Not before: until then what is in force is what an earlier read has found.
                 self.stamp(reading.started);
-                self.current.set_observed(as_of);
+                self.status.set_observed(as_of);
                 outcome
             }
             Err(error) => {
@@ -199,48 +193,53 @@ impl Rotator {
             self.current.stamp_read(started);
             if let Some(keeper) = &self.in_force {
                 let (digest, revision) = (in_force.digest.clone(), in_force.revision.clone());
-                keeper.send_replace(Some(InForce { kept: self.kept.clone(), digest, revision, read: started }));
+                keeper.send_replace(Some(InForce {
+                    documents: self.last_good.clone(),
+                    digest,
+                    revision,
+                    read: started,
+                }));
             }
         }
     }
 
     async fn judge(&mut self, contents: Contents) -> ReadOutcome {
         if contents.digest == self.judged {
-            if let Some(candidate) = self.unconfirmed.take() {
+            if let Some(candidate) = self.pending_confirmation.take() {
                 return self.put_in_force(candidate);
             }
-            if let Some(documents) = self.glasses.again() {
-                self.heed(documents);
+            if let Some(documents) = self.break_glass_documents.again() {
+                self.apply_break_glass(documents);
             }
-            self.settled |= self.kept_of == contents.digest;
+            self.settled |= self.last_good_digest == contents.digest;
             self.rename(&contents.digest, contents.revision);
             return ReadOutcome::Unchanged;
         }
         self.judged.clone_from(&contents.digest);
-        self.unconfirmed = None;
+        self.pending_confirmation = None;
         let revision = contents.revision.clone();
         let in_force = self.current.load();
-        let waits = self.current.unconfirmed();
+        let waits = self.status.pending_confirmation.get();
         self.may_be_cut = !contents.is_transactional();
         self.settled |= in_force.number > 0 && !self.may_be_cut;
         let may_be_cut = in_force.number > 0 && self.may_be_cut;
         // Compiling a large configuration takes a while, and this thread accepts connections too.
-        let anew = self.known.anew();
-        let mut known = std::mem::replace(&mut self.known, anew);
-        let (on_hazard, starts) = (self.on_hazard, in_force.number == 0 && self.kept.is_empty());
-        let around = (!starts || self.on_invalid == OnInvalid::Skip).then(|| self.kept.clone());
+        let anew = self.cache.anew();
+        let mut cache = std::mem::replace(&mut self.cache, anew);
+        let (on_hazard, starts) = (self.on_hazard, in_force.number == 0 && self.last_good.is_empty());
+        let around = (!starts || self.on_invalid == OnInvalid::Skip).then(|| self.last_good.clone());
         let check = move || {
-            let candidate = known.candidate(&contents, on_hazard, around.as_ref());
+            let candidate = cache.candidate(&contents, on_hazard, around.as_ref());
             let candidate = candidate.map(|candidate| {
                 let relaxes = || candidate.snapshot.relaxes(&in_force.snapshot);
                 let relaxations = may_be_cut.then(relaxes).unwrap_or_default();
                 (candidate, relaxations)
             });
-            (candidate.map_err(|problems| (problems, known.break_glass())), known)
+            (candidate.map_err(|problems| (problems, cache.break_glass())), cache)
         };
         match spawn_blocking(check).await {
-            Ok((candidate, known)) => {
-                self.known = known;
+            Ok((candidate, cache)) => {
+                self.cache = cache;
                 match candidate {
                     Ok((candidate, relaxations)) if relaxations.is_empty() => return self.put_in_force(candidate),
                     // It lets go of the same as the read before: other bytes of it may change at every read.
@@ -248,13 +247,13 @@ impl Rotator {
                         return self.put_in_force(candidate);
                     }
                     Ok((candidate, relaxations)) => {
-                        self.hold(candidate, relaxations);
+                        self.await_confirmation(candidate, relaxations);
                         return ReadOutcome::Unconfirmed;
                     }
                     Err((problems, break_glass)) => {
-                        self.current.set_unconfirmed(None);
+                        self.status.pending_confirmation.set(None);
                         // An emergency does not wait until somebody has mended another document.
-                        self.open(break_glass);
+                        self.take_break_glass(break_glass);
                         self.reject(problems, revision);
                     }
                 }
@@ -275,19 +274,19 @@ impl Rotator {
     /// It enforces less than what is in force, and may have been read half: a second read that lets the same go puts it
     /// in force. The rest of it waits as well, as a configuration is in force as a whole; but for what is opened in an
     /// emergency.
-    fn hold(&mut self, candidate: Candidate, relaxations: Vec<Relaxation>) {
+    fn await_confirmation(&mut self, candidate: Candidate, relaxations: Vec<Relaxation>) {
         let (first, count) = (relaxations.first().map(ToString::to_string), relaxations.len());
         tracing::info!(
             first,
             count,
             "the configuration enforces less than before; it is in force once a second read confirms that"
         );
-        self.report_held(&candidate);
-        self.open(candidate.break_glass.clone());
-        let since = self.current.unconfirmed().map_or_else(SystemTime::now, |before| before.since);
+        self.report_quarantined(&candidate);
+        self.take_break_glass(candidate.break_glass.clone());
+        let since = self.status.pending_confirmation.get().map_or_else(SystemTime::now, |before| before.since);
         let revision = candidate.read.1.clone();
-        self.current.set_unconfirmed(Some(Unconfirmed { relaxations, revision, since }));
-        self.unconfirmed = Some(candidate);
+        self.status.pending_confirmation.set(Some(PendingConfirmation { relaxations, revision, since }));
+        self.pending_confirmation = Some(candidate);
     }
 
     /// Renames the configuration in force, which was written once more, unchanged: it bears the newer revision from now
@@ -297,8 +296,7 @@ impl Rotator {
         if in_force.digest != digest {
             self.rename_rejected(revision);
         } else if in_force.revision != revision {
-            let (digest, snapshot) = (in_force.digest.clone(), Arc::clone(&in_force.snapshot));
-            self.publish(&in_force, digest, revision, snapshot, in_force.hooks.clone());
+            self.publish_again(&in_force, revision, in_force.hooks.clone());
         }
     }
 
@@ -307,39 +305,68 @@ impl Rotator {
     pub fn put_in_force(&mut self, candidate: Candidate) -> ReadOutcome {
         self.judged.clone_from(&candidate.read.0);
         if !candidate.restored {
-            self.open(candidate.break_glass.clone());
-            self.report_held(&candidate);
+            self.take_break_glass(candidate.break_glass.clone());
+            self.report_quarantined(&candidate);
             self.report_source(&candidate);
         }
-        self.unconfirmed = None;
-        self.current.set_unconfirmed(None);
+        self.pending_confirmation = None;
+        self.status.pending_confirmation.set(None);
         let in_force = self.current.load();
         // A document held back is in force in a state that is not in these contents, however often they are read.
-        self.kept_of = if candidate.held.is_empty() { candidate.read.0.clone() } else { String::new() };
-        let former = std::mem::replace(&mut self.kept, candidate.kept.clone());
+        self.last_good_digest = if candidate.quarantined.is_empty() { candidate.read.0.clone() } else { String::new() };
+        let former = std::mem::replace(&mut self.last_good, candidate.documents.clone());
         // Where all that has changed is held back, what is in force bears the name that it has.
-        if in_force.number > 0 && !candidate.held.is_empty() && former.is(&self.kept) {
+        if in_force.number > 0 && !candidate.quarantined.is_empty() && former.is(&self.last_good) {
             return ReadOutcome::Rejected;
         }
-        let outcome = if candidate.held.is_empty() { ReadOutcome::Changed } else { ReadOutcome::HeldBack };
+        let outcome = if candidate.quarantined.is_empty() { ReadOutcome::Changed } else { ReadOutcome::HeldBack };
         if in_force.number > 0 && in_force.digest == candidate.digest {
             self.rename(&candidate.digest, candidate.revision);
             return outcome;
         }
-        on_hazard::log_findings(candidate.snapshot.findings(), in_force.snapshot.findings());
-        let hooks = self.placed(&in_force, &candidate);
-        let wait: HashSet<_> =
-            hooks.iter().filter(|live| !live.is_in_place()).map(|live| &live.hook.endpoint).collect();
-        self.probing.retain(|endpoint, _| wait.contains(endpoint));
+        log_findings(candidate.snapshot.findings(), in_force.snapshot.findings());
+        let left = self.drain.left();
+        let hooks = self.placements.place(&in_force, &candidate, &left, !self.settled);
         self.publish(&in_force, candidate.digest, candidate.revision, candidate.snapshot, hooks);
         outcome
     }
 
-    /// Hooks that have waited too long are reported as overdue, and enforced where they are to be.
-    fn look_at_the_time(&mut self) {
+    /// Takes contents that must not decide anything yet, for what they let past unasked. A configuration that a former
+    /// process has had in force decides while it is fresh.
+    async fn take_undated(&mut self, contents: Contents) {
+        if self.current.is_fresh(Instant::now().into_std()) {
+            self.apply_break_glass(break_glass(&contents.files));
+        } else {
+            self.judge(contents).await;
+        }
+    }
+
+    /// These are the break-glass documents that the source holds now, as it was read.
+    fn take_break_glass(&mut self, documents: Vec<BreakGlass>) {
+        let documents = if self.may_be_cut { self.break_glass_documents.heeded(documents) } else { documents };
+        self.apply_break_glass(documents);
+    }
+
+    fn apply_break_glass(&self, documents: Vec<BreakGlass>) {
+        self.break_glass.take(GlassOrigin::Source, documents, Instant::now().into_std(), SystemTime::now());
+    }
+
+    fn on_probe_result(&mut self, result: ProbeResult) {
         let in_force = self.current.load();
-        let (digest, revision) = (in_force.digest.clone(), in_force.revision.clone());
-        self.publish(&in_force, digest, revision, Arc::clone(&in_force.snapshot), in_force.hooks.clone());
+        if let Some(hooks) = self.placements.on_probe_result(result, &in_force) {
+            self.publish_again(&in_force, in_force.revision.clone(), hooks);
+        }
+    }
+
+    /// Hooks that have waited too long are reported as overdue, and enforced where they are to be.
+    fn mark_overdue_hooks(&mut self) {
+        let in_force = self.current.load();
+        self.publish_again(&in_force, in_force.revision.clone(), in_force.hooks.clone());
+    }
+
+    /// Publishes the snapshot in force with these hooks.
+    fn publish_again(&mut self, in_force: &Arc<Generation>, revision: Revision, hooks: Vec<LiveHook>) {
+        self.publish(in_force, in_force.digest.clone(), revision, Arc::clone(&in_force.snapshot), hooks);
     }
 
     fn publish(
@@ -350,7 +377,7 @@ impl Rotator {
         snapshot: Arc<Snapshot>,
         mut hooks: Vec<LiveHook>,
     ) {
-        self.waiting.settle(&snapshot, &mut hooks);
+        self.placements.mark_overdue_hooks(&snapshot, &mut hooks);
         old.hooks.iter().for_each(|live| live.metrics.forget_timeout());
         hooks.iter().for_each(|live| live.metrics.set_timeout(live.target.timeout()));
         let number = old.number + 1;
@@ -377,13 +404,13 @@ impl Rotator {
 
     fn report_retired(&mut self) {
         if let Some(retired) = self.drain.sweep(self.current.hub()) {
-            self.current.set_retired(retired);
+            self.status.set_retired(retired);
         }
     }
 
     /// Has each worker let go of the generation it entered last: an idle one would keep it from draining.
     fn report_workers(&self) {
-        for worker in &self.workers {
+        for worker in self.placements.workers() {
             let current = Arc::clone(&self.current);
             worker.spawn(async move { current.refresh() });
         }

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::{
-    files::{BlockingReads, Unread},
+    files::{BlockingReads, ReadFailure},
     live::Current,
     model::Hook,
     telemetry::{Metrics, TlsReload},
@@ -29,7 +29,7 @@ pub(super) struct Certificates {
     /// Looks at the files, and those that hang.
     reads: BlockingReads,
     /// Failure of the last look: logged once.
-    unread: Option<Unread>,
+    unread: Option<ReadFailure>,
     /// The generation whose hooks are known.
     generation: Option<u64>,
     /// Hooks that are asked over TLS, with the first of their certificates to expire.
@@ -64,7 +64,7 @@ impl Certificates {
         }
     }
 
-    fn take(&mut self, looked: Result<FileCheck, Unread>) {
+    fn take(&mut self, looked: Result<FileCheck, ReadFailure>) {
         match looked {
             Ok(looked) => {
                 self.unread = None;

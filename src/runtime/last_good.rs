@@ -12,9 +12,11 @@ use super::{settings::Settings, start_error::StartError};
 use crate::{
     clock::{BootMoment, Moment, slept},
     files::BlockingReads,
-    live::{Current, Rejection, break_glass::GlassOrigin, current::STALE_AFTER, last_good::InUse},
+    live::{
+        Current, LastGoodState, Rejection, STALE_AFTER, break_glass::GlassOrigin, configuration_status::LastGoodUse,
+    },
     rotate::{Candidate, InForce, OnInvalid, OwnAddresses, candidate::CandidateCache},
-    snapshot::{self, CheckedFile, Kept, NO_PAUSE, Problem},
+    snapshot::{self, CheckedFile, LastGoodDocuments, NO_PAUSE, Problem},
     source::{Contents, LastGood, LastGoodFile, ReadError, Source},
     watch::break_glass::look,
 };
@@ -28,7 +30,7 @@ pub(super) struct FirstGeneration {
     /// `None` where every review is refused until the source can be read.
     pub(super) candidate: Option<Candidate>,
     /// The states of documents that were in force when the process before this one ended.
-    pub(super) kept: Kept,
+    pub(super) last_good: LastGoodDocuments,
 }
 
 impl FirstGeneration {
@@ -65,7 +67,7 @@ impl FirstGeneration {
             (None, Err(error)) if candidate.is_some() => tracing::error!(%error, "no review is accepted yet"),
             (None, _) => {}
         }
-        Ok(Self { candidate, kept })
+        Ok(Self { candidate, last_good: kept })
     }
 }
 
@@ -75,7 +77,7 @@ struct Choice {
     /// Or why there is nothing to decide by.
     candidate: Result<Candidate, StartError>,
     /// The states of documents that were in force when the process before this one ended.
-    kept: Kept,
+    kept: LastGoodDocuments,
     /// Time at which the source was found in that state; `None` where that must not decide anything yet.
     as_of: Option<Moment>,
 }
@@ -104,7 +106,7 @@ impl Choice {
                 None
             }
         });
-        let kept = restored.as_ref().map(|restored| restored.candidate.kept.clone()).unwrap_or_default();
+        let kept = restored.as_ref().map(|restored| restored.candidate.documents.clone()).unwrap_or_default();
         let around = (restored.is_some() || settings.on_invalid == OnInvalid::Skip).then_some(&kept);
         // Webhooks that are given back first may be called by nobody, whatever was in force before.
         let undated = read.as_ref().err().and_then(ReadError::contents);
@@ -126,17 +128,18 @@ impl Choice {
         };
         match (known.candidate(contents, settings.on_hazard, around), restored) {
             (Ok(candidate), restored) => {
-                if let Some(restored) = restored.filter(|_| candidate.held.iter().any(|held| held.keeps)) {
+                if let Some(restored) = restored.filter(|_| candidate.quarantined.iter().any(|document| document.keeps))
+                {
                     in_use(current, &restored, "documents of the newest configuration cannot be served".to_owned());
                 }
                 Self { candidate: Ok(candidate), kept, as_of: dated }
             }
             (Err(problems), restored) => {
-                current.set_rejected(Some(Rejection {
+                current.status().rejected.set(Some(Rejection {
                     problems: problems.clone(),
                     revision: contents.revision.clone(),
                     since: SystemTime::now(),
-                    held: Vec::new(),
+                    quarantined: Vec::new(),
                 }));
                 let Some(restored) = restored else {
                     return Self { candidate: Err(StartError::Invalid(problems)), kept, as_of: None };
@@ -169,18 +172,18 @@ fn restored(known: &mut CandidateCache, found: LastGood, settings: &Settings) ->
 fn refused(current: &Current, problems: &[Problem]) {
     let why = problems.first().map_or_else(|| "its documents contradict each other".to_owned(), ToString::to_string);
     tracing::warn!(why, problems = problems.len(), "the last good configuration on disk is not valid, and not used");
-    current.with_last_good(|state| state.refused = Some(why));
+    current.status().update_last_good(|state| state.refused = Some(why));
 }
 
 fn in_use(current: &Current, restored: &Restored, why: String) {
     let written = humantime::format_rfc3339_seconds(restored.written);
     tracing::error!(%written, why, "the last good configuration on disk is in use");
-    current.with_last_good(|state| state.in_use = Some(InUse { written: restored.written, why }));
+    current.status().update_last_good(|state| state.in_use = Some(LastGoodUse { written: restored.written, why }));
 }
 
 /// Configuration in force when the process before this one ended, as far as it was kept.
 async fn found(file: &LastGoodFile, current: &Current) -> Option<LastGood> {
-    current.keeps_last_good(file.shown());
+    current.status().last_good.set(Some(LastGoodState { path: file.shown(), ..LastGoodState::default() }));
     let theirs = file.clone();
     let why = match BlockingReads::default().run(READ_TIMEOUT, move || theirs.read()).await {
         Ok(Ok(found)) => return found,
@@ -188,7 +191,7 @@ async fn found(file: &LastGoodFile, current: &Current) -> Option<LastGood> {
         Err(unread) => unread.to_string(),
     };
     tracing::warn!(why, "the last good configuration on disk is not used");
-    current.with_last_good(|state| state.refused = Some(why));
+    current.status().update_last_good(|state| state.refused = Some(why));
     None
 }
 
@@ -222,7 +225,7 @@ impl Saving {
                 let read = BootMoment::of(wanted.read).unwrap_or_else(BootMoment::unknown);
                 match is_saved {
                     true => file.confirm(read),
-                    false => file.write(&wanted.kept, &wanted.digest, &wanted.revision.to_string(), read),
+                    false => file.write(&wanted.documents, &wanted.digest, &wanted.revision.to_string(), read),
                 }
             });
             let failure = match writing.await {
@@ -235,7 +238,7 @@ impl Saving {
     }
 
     fn report(&self, failure: Option<String>, only_confirmed: bool) {
-        let before = self.current.last_good().and_then(|state| state.failure.clone());
+        let before = self.current.status().last_good.get().and_then(|state| state.failure.clone());
         match &failure {
             Some(why) if before.as_ref() != Some(why) => {
                 tracing::warn!(
@@ -247,7 +250,7 @@ impl Saving {
             _ => {}
         }
         if failure != before || !only_confirmed {
-            self.current.with_last_good(|state| {
+            self.current.status().update_last_good(|state| {
                 if failure.is_none() && !only_confirmed {
                     state.saved = Some(SystemTime::now());
                 }
@@ -275,7 +278,7 @@ mod tests {
     /// one on disk, of that age.
     fn found(read: Option<&str>, age: Option<u64>, disk: &str) -> (Option<usize>, Duration, Current) {
         let current = Current::new(Instant::now());
-        current.keeps_last_good("disk".to_owned());
+        current.status().last_good.set(Some(LastGoodState::default()));
         let read_at = Moment::now(slept);
         let read = match read {
             Some(text) => Ok(Contents::new(vec![file(text)], BTreeMap::new())),
@@ -298,10 +301,10 @@ mod tests {
     fn what_cannot_be_read_is_served_from_disk_as_long_as_it_is_fresh() {
         let (hooks, age, current) = found(None, Some(3), GOOD);
         assert_eq!((hooks, age), (Some(1), Duration::from_secs(3)), "it is as old as it is");
-        assert!(current.last_good().unwrap().in_use.is_some());
+        assert!(current.status().last_good.get().unwrap().in_use.is_some());
         for age in [Some(5), Some(3600), None] {
             let (hooks, _, current) = found(None, age, GOOD);
-            assert!(hooks.is_none() && current.last_good().unwrap().in_use.is_none(), "{age:?}");
+            assert!(hooks.is_none() && current.status().last_good.get().unwrap().in_use.is_none(), "{age:?}");
         }
     }
 
@@ -309,7 +312,7 @@ mod tests {
     fn what_is_read_while_something_is_given_back_is_in_force_and_decides_nothing() {
         let start = |text: &str| {
             let current = Current::new(Instant::now());
-            current.keeps_last_good("disk".to_owned());
+            current.status().last_good.set(Some(LastGoodState::default()));
             let contents = Arc::new(Contents::new(vec![file(text)], BTreeMap::new()));
             let disk = LastGood {
                 written: SystemTime::UNIX_EPOCH,
@@ -334,15 +337,15 @@ mod tests {
     fn what_is_invalid_is_served_from_disk_however_old_that_is() {
         let (hooks, age, current) = found(Some("]"), None, GOOD);
         assert_eq!((hooks, age), (Some(1), Duration::ZERO), "the source was read");
-        assert!(current.last_good().unwrap().in_use.is_some());
+        assert!(current.status().last_good.get().unwrap().in_use.is_some());
         let (hooks, _, current) = found(Some(GOOD), Some(1), GOOD);
-        assert!(hooks == Some(1) && current.last_good().unwrap().in_use.is_none());
+        assert!(hooks == Some(1) && current.status().last_good.get().unwrap().in_use.is_none());
     }
 
     #[test]
     fn what_is_on_disk_is_checked_as_everything_is() {
         let (hooks, _, current) = found(Some("]"), Some(1), "]");
-        assert!(hooks.is_none() && current.last_good().unwrap().refused.is_some());
+        assert!(hooks.is_none() && current.status().last_good.get().unwrap().refused.is_some());
         assert!(found(Some(GOOD), Some(1), "]").0.is_some(), "and stops no sound start");
     }
 }

@@ -48,8 +48,8 @@ use crate::{
     live::{Authorizer, Current, Discovery, Namespaces},
     memory::MemoryBudget,
     replicas::{Publishing, Replica},
-    review::Gate,
-    rotate::{OwnAddresses, Rotator},
+    review::AdmissionDeps,
+    rotate::{OwnAddresses, Rotator, RotatorOptions, candidate::CandidateCache},
     source::{self, LastGoodFile},
     telemetry::{Audit, Metrics, Reading},
     tls::ServerTls,
@@ -138,7 +138,7 @@ async fn start(settings: Settings) -> Result<(Running, Service), StartError> {
 
     // The one budget of everything that callers and hooks can make grow.
     let budget = MemoryBudget::new(fitting_budget(settings.max_inflight_bytes, settings.max_message_bytes));
-    let gate = Arc::new(Gate {
+    let gate = Arc::new(AdmissionDeps {
         current: Arc::clone(&current),
         metrics: Arc::clone(&metrics),
         audit: Arc::clone(&audit),
@@ -175,16 +175,19 @@ async fn start(settings: Settings) -> Result<(Running, Service), StartError> {
 
     let workers = Workers::start(settings.workers.get())?;
     let addresses = Addresses { tcp: tcp.address()?, uds: settings.uds.clone(), admin: admin.address()? };
-    let (keeper, news) = watch::channel(None);
-    let keeper = last_good.is_some().then_some(keeper);
-    let mut rotator = Rotator::new(Arc::clone(&current), Arc::clone(&metrics), workers.runtimes(), drain)
-        .with_hazards(settings.on_hazard)
-        .with_invalid(settings.on_invalid)
-        .with_resources(hook_resources(budget, descriptors.hooks, cluster.services, &metrics))
-        .listening_at(OwnAddresses::new([addresses.tcp, addresses.admin], addresses.uds.as_deref()))
-        .with_authorizer(cluster.authorizer.is_some())
-        .with_kept(first.kept)
-        .with_last_good(keeper);
+    let (in_force, news) = watch::channel(None);
+    let own = OwnAddresses::new([addresses.tcp, addresses.admin], addresses.uds.as_deref());
+    let options = RotatorOptions {
+        workers: workers.runtimes(),
+        drain_bound: drain,
+        on_hazard: settings.on_hazard,
+        on_invalid: settings.on_invalid,
+        cache: CandidateCache::listening_at(own).with_authorizer(cluster.authorizer.is_some()),
+        resources: hook_resources(budget, descriptors.hooks, cluster.services, &metrics),
+        last_good: first.last_good,
+        in_force: last_good.is_some().then_some(in_force),
+    };
+    let mut rotator = Rotator::new(Arc::clone(&current), Arc::clone(&metrics), options);
     if let Some(candidate) = first.candidate {
         rotator.put_in_force(candidate);
     }
@@ -280,7 +283,7 @@ fn hook_resources(
     metrics.observe(Reading::HookConnections, move || Some(open.open() as f64));
     let resources = Resources::new(budget, connections);
     let Some(addresses) = services else { return resources };
-    let resources = resources.knowing(Arc::clone(&addresses));
+    let resources = resources.with_services(Arc::clone(&addresses));
     metrics.observe(Reading::EndpointsAge, move || addresses.age(Instant::now()).map(|age| age.as_secs_f64()));
     resources
 }

@@ -12,7 +12,7 @@ use std::{
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::hooks::connection_budget::FURTHER_ATTEMPTS;
+use crate::hooks::MAX_FURTHER_ATTEMPTS;
 
 /// For the configuration, its source, the admin pages, logs, name servers and listeners.
 const RESERVED_FILES: usize = 192;
@@ -75,7 +75,7 @@ impl Descriptors {
 
 /// Open files that we want for ourselves.
 fn ours(workers: usize) -> usize {
-    RESERVED_FILES + FURTHER_ATTEMPTS + FILES_PER_WORKER.saturating_mul(workers)
+    RESERVED_FILES + MAX_FURTHER_ATTEMPTS + FILES_PER_WORKER.saturating_mul(workers)
 }
 
 /// Raises the limit of open files as far as may be, and says what it is then.

@@ -49,7 +49,7 @@ pub use self::{
     matcher::matched::{HookSet, How, Matched, WantedVersion},
     reload::{
         checked_file::CheckedFile,
-        kept::{HeldBackDocument, Kept},
+        kept::{HeldBackDocument, LastGoodDocuments},
         load_cache::{LoadCache, Loaded, RefusedFiles},
         relaxation::Relaxation,
     },

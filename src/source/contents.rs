@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     etcd::EtcdError,
-    files::Unread,
+    files::ReadFailure,
     kube::KubeError,
     model::Revision,
     snapshot::{NO_PAUSE, Note, Pause, SourceFile},
@@ -55,7 +55,7 @@ pub enum ReadError {
     Hung(Duration),
     /// It was not read at all: reads before it hang, too many of them.
     #[error("not read: {0}")]
-    NotBegun(Unread),
+    NotBegun(ReadFailure),
     /// A store has answered, and there was no time left to take up what it holds.
     #[error(
         "what {store} holds could not be taken up within {}; it is too much for this machine, or the files below --files \
@@ -164,10 +164,10 @@ impl ReadError {
     }
 }
 
-impl From<Unread> for ReadError {
-    fn from(unread: Unread) -> Self {
+impl From<ReadFailure> for ReadError {
+    fn from(unread: ReadFailure) -> Self {
         match unread {
-            Unread::Late(within) => Self::Hung(within),
+            ReadFailure::Late(within) => Self::Hung(within),
             unread => Self::NotBegun(unread),
         }
     }

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     clock::Pauses,
-    files::regular,
+    files,
     snapshot::{self, Pause, SourceFile},
 };
 
@@ -195,7 +195,7 @@ fn read_files(source: &Path, paths: &[PathBuf], pause: Pause<'_>) -> Result<Vec<
             io::ErrorKind::FileTooLarge => ReadError::TooLarge { path: source.to_owned(), limit: LIMIT },
             _ => ReadError::unreadable(path, &error),
         };
-        let bytes = regular::read(path, left).map_err(failed)?;
+        let bytes = files::read(path, left).map_err(failed)?;
         left -= bytes.len() as u64;
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         files.push(SourceFile { name, bytes: bytes.into() });

@@ -4,7 +4,7 @@ use std::{io, os::unix::fs::MetadataExt, path::Path};
 
 use bytes::Bytes;
 
-use crate::files::regular;
+use crate::files;
 
 /// Larger than any document that opens something.
 const LIMIT: u64 = 64 << 10;
@@ -55,7 +55,7 @@ pub fn read(path: &Path, us: u32) -> Result<Option<Bytes>, GuardError> {
         }
         _ => GuardError::Unreadable { path: shown(), cause: error.to_string() },
     };
-    let (file, opened) = match regular::open(path) {
+    let (file, opened) = match files::open(path) {
         Ok(opened) => opened,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(failed(error)),
@@ -67,7 +67,7 @@ pub fn read(path: &Path, us: u32) -> Result<Option<Bytes>, GuardError> {
     if mode & 0o022 != 0 {
         return Err(GuardError::Writable { path: shown(), mode });
     }
-    let bytes = regular::read_opened(file, opened.len(), LIMIT).map_err(failed)?;
+    let bytes = files::read_opened(file, opened.len(), LIMIT).map_err(failed)?;
     Ok(Some(bytes.into()))
 }
 

@@ -27,8 +27,8 @@ use sha2::{Digest, Sha256};
 use super::guarded::our_user;
 use crate::{
     clock::BootMoment,
-    files::regular,
-    snapshot::{Kept, SourceFile},
+    files,
+    snapshot::{LastGoodDocuments, SourceFile},
 };
 
 const MAGIC: &str = "gatepost last good configuration ";
@@ -195,7 +195,7 @@ impl LastGoodFile {
     pub fn read(&self) -> Result<Option<LastGood>, LastGoodError> {
         let path = self.shown();
         let unreadable = |error: io::Error| LastGoodError::Unreadable { path: path.clone(), cause: error.to_string() };
-        let (file, opened) = match regular::open(&self.path) {
+        let (file, opened) = match files::open(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             opened => opened.map_err(unreadable)?,
         };
@@ -206,7 +206,7 @@ impl LastGoodFile {
         if owner != 0 && owner != our_user() {
             return Err(LastGoodError::Owner { path, owner });
         }
-        let bytes = regular::read_opened(file, opened.len(), LIMIT).map_err(unreadable)?;
+        let bytes = files::read_opened(file, opened.len(), LIMIT).map_err(unreadable)?;
         self.parsed(&bytes).map(Some)
     }
 
@@ -254,7 +254,13 @@ impl LastGoodFile {
     ///
     /// # Errors
     /// [`LastGoodError`]; the former file stays, unless only the last step, syncing the folder, has failed.
-    pub fn write(&self, kept: &Kept, digest: &str, revision: &str, read: BootMoment) -> Result<(), LastGoodError> {
+    pub fn write(
+        &self,
+        kept: &LastGoodDocuments,
+        digest: &str,
+        revision: &str,
+        read: BootMoment,
+    ) -> Result<(), LastGoodError> {
         let path = self.shown();
         let unwritable = |error: io::Error| LastGoodError::Unwritable { path: path.clone(), cause: error.to_string() };
         let encoded = |bytes: &Bytes| STANDARD.encode(bytes);

@@ -9,7 +9,7 @@ use std::{
 
 use super::{Contents, ReadError, Reference};
 use crate::{
-    files::regular,
+    files,
     snapshot::{self, NO_PAUSE, Pause, SourceFile},
 };
 
@@ -80,7 +80,7 @@ fn may_refer(file: &SourceFile) -> bool {
 
 /// The regular file at `path`.
 pub(super) fn read(path: &Path) -> Reference {
-    regular::read(path, LIMIT).map(Into::into).map_err(|error| (error.kind(), error.to_string()))
+    files::read(path, LIMIT).map(Into::into).map_err(|error| (error.kind(), error.to_string()))
 }
 
 /// A file below `folder`, as another machine may name one.

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     adopt::{AdoptionMetrics, MAX_READ_GAP, Sidecar, WebhookInForce, WebhookKey},
-    live::{Current, Generation, LiveHook, current::STALE_AFTER},
+    live::{Current, Generation, LiveHook, STALE_AFTER},
     telemetry::{Audit, Metrics},
 };
 

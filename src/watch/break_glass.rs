@@ -12,7 +12,7 @@ use crate::{
     files::BlockingReads,
     live::{
         Current,
-        break_glass::{BreakGlasses, GlassOrigin, reread::Reread},
+        break_glass::{BreakGlasses, GlassOrigin, Reread},
     },
     model::BreakGlass,
     snapshot::{self, SourceFile},

@@ -96,11 +96,11 @@ impl RegistrationWatch {
                 Err(_) => Err(format!("no answer from {}", self.connection.server())),
             };
             self.report_read(read.err());
-            self.current.set_registration(RegistrationState {
+            self.current.registration.set(Some(RegistrationState {
                 name: Arc::clone(&self.name),
                 compared: self.at.map(|at| (Arc::clone(&self.logged), at)),
                 failure: self.failed.clone(),
-            });
+            }));
             sleep(self.every).await;
         }
     }

@@ -2,7 +2,7 @@
 //! ([`follow`](crate::kube::follow())); a new list where other hooks are in force.
 //!
 //! While they cannot be followed, what is known stays in use, until it is too old
-//! ([`TOO_OLD_AFTER`](crate::hooks::services::TOO_OLD_AFTER)).
+//! ([`SERVICES_STALE_AFTER`](crate::hooks::SERVICES_STALE_AFTER)).
 
 mod slices;
 

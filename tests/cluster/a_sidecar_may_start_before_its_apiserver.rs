@@ -11,8 +11,8 @@ use crate::support::{
     scripted_hook::{Script, ScriptedHook},
 };
 use gatepost::{
-    app::{Settings, Sidecar},
     kube::KubeAccess,
+    runtime::{Settings, Sidecar},
     source::{KubernetesLocation, SourceLocation, kubernetes::ObjectSelection},
     wire::pb::k8s::io::api::admission::v1::AdmissionReview,
 };

@@ -10,9 +10,9 @@ use crate::support::{
     scripted_hook::{Script, ScriptedHook},
 };
 use gatepost::{
-    app::{Settings, Sidecar},
     kube::KubeAccess,
     review::Reasons,
+    runtime::{Settings, Sidecar},
     telemetry::Metrics,
     watch::AccessReviews,
     wire::pb::k8s::io::api::{admission::v1::AdmissionRequest, authentication::v1::UserInfo},

@@ -17,7 +17,7 @@ use crate::support::{
 use gatepost::{
     live::{Namespaces, namespaces::TOO_OLD_AFTER},
     model::{Phase, Rope, Verdict},
-    review::{Caller, Gate, Reasons, decide},
+    review::{AdmissionDeps, Caller, Reasons, decide},
     telemetry::UnreadableObjects,
     watch::NamespaceWatcher,
     wire::{inbound::view, pb::k8s::io::api::admission::v1::AdmissionRequest},
@@ -154,18 +154,18 @@ async fn a_refused_list_is_no_sign_of_life() {
 }
 
 /// A gate whose only hook says no to what is in a namespace of team a, and asks the cluster which those are.
-async fn gate_of(namespaces: &Arc<Namespaces>, no: &ScriptedHook) -> Gate {
+async fn gate_of(namespaces: &Arc<Namespaces>, no: &ScriptedHook) -> AdmissionDeps {
     gate_by_policy(namespaces, no, "Fail").await
 }
 
-async fn gate_by_policy(namespaces: &Arc<Namespaces>, no: &ScriptedHook, policy: &str) -> Gate {
+async fn gate_by_policy(namespaces: &Arc<Namespaces>, no: &ScriptedHook, policy: &str) -> AdmissionDeps {
     let more = format!("namespaceSelector: {{matchLabels: {{team: a}}}}\nfailurePolicy: {policy}");
     let team_a = hook("h.example.com", &no.url(), &more);
     let gate = Arc::into_inner(gate(&document(&[team_a]), Reasons::First)).expect("nobody else has it");
-    Gate { namespaces: Some(Arc::clone(namespaces)), ..gate }
+    AdmissionDeps { namespaces: Some(Arc::clone(namespaces)), ..gate }
 }
 
-async fn ask(gate: &Gate, namespace: &str, budget: Duration) -> Verdict {
+async fn ask(gate: &AdmissionDeps, namespace: &str, budget: Duration) -> Verdict {
     let request = AdmissionRequest { namespace: Some(namespace.to_owned()), ..create_pod("u", 0) };
     ask_within(gate, request, budget).await
 }
@@ -231,7 +231,7 @@ resourceInitializers:
 "
         );
         let gate = Arc::into_inner(gate(&yaml, Reasons::First)).expect("nobody else has it");
-        let gate = Gate { namespaces: Some(Arc::clone(&namespaces)), ..gate };
+        let gate = AdmissionDeps { namespaces: Some(Arc::clone(&namespaces)), ..gate };
         let review = view(Rope::new([message(create_pod("u", 0))])).expect("a review");
         let verdict = decide(&gate, &review, &Caller { phase: Phase::Mutate, ..caller(LONG) }).await;
         assert_eq!(verdict.refusal.as_ref().map(|refusal| refusal.code), code, "{policy}: {:?}", verdict.refusal);

@@ -6,11 +6,9 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use gatepost::model::initialization::{PENDING_LABEL, STATE_ANNOTATION};
 use gatepost::{
-    initialize::{
-        Initializers,
-        label::{PENDING, STATE, State},
-    },
+    initialize::{Initializers, marks::InitState},
     kube::{KubeAccess, ReloadingClient},
     memory::MemoryBudget,
     review::Reasons,
@@ -112,10 +110,10 @@ impl Face {
 /// A marked object that waits for an initializer, nested so deep.
 fn waiting(name: &str, depth: usize) -> String {
     let list = Initializers::of(["label.example.com"]);
-    let state = State::new(list, Value::Null, "ann").write().unwrap();
+    let state = InitState::new(list, Value::Null, "ann").write().unwrap();
     let deep = format!("{}1{}", r#"{"f:a":"#.repeat(depth), "}".repeat(depth));
     let metadata = json!({"name": name, "namespace": "shop", "uid": name, "resourceVersion": "5",
-        "labels": {PENDING: "1"}, "annotations": {STATE: state}})
+        "labels": {PENDING_LABEL: "1"}, "annotations": {STATE_ANNOTATION: state}})
     .to_string();
     let metadata = metadata.strip_suffix('}').unwrap();
     format!(r#"{{"metadata":{metadata},"managedFields":[{{"fieldsV1":{deep}}}]}},"data":{deep}}}"#)

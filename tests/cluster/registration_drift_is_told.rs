@@ -14,9 +14,9 @@ use crate::support::{
     scripted_hook::{Script, ScriptedHook},
 };
 use gatepost::{
-    app::{Settings, Sidecar},
     kube::KubeAccess,
     live::{Current, replica_faults},
+    runtime::{Settings, Sidecar},
     watch::RegistrationWatch,
 };
 use serde_json::{Value, json};
@@ -39,7 +39,7 @@ fn says(cluster: &Cluster, object: &Value) {
 }
 
 fn uncovered(current: &Current) -> Option<usize> {
-    Some(current.registration()?.uncovered(Instant::now())?.len())
+    Some(current.registration.get()?.uncovered(Instant::now())?.len())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -17,7 +17,7 @@ use gatepost::{
     kube::Discoverer,
     live::Discovery,
     model::Served,
-    review::{Gate, Reasons},
+    review::{AdmissionDeps, Reasons},
     watch::NamespaceWatcher,
     wire::pb::k8s::io::{
         api::admission::v1::AdmissionRequest,
@@ -41,16 +41,16 @@ async fn discovery(apiserver: &Apiserver) -> Arc<Discovery> {
 }
 
 /// A hook for v1 of everything there is, that says no to all.
-async fn refusing(discovery: &Arc<Discovery>, no: &ScriptedHook) -> Gate {
+async fn refusing(discovery: &Arc<Discovery>, no: &ScriptedHook) -> AdmissionDeps {
     let hooks = document(&[hook("h.example.com", &no.url(), "")]);
     let gate = gate(&hooks.replace("apiVersions: [\"*\"]", "apiVersions: [v1]"), Reasons::First);
     let gate = Arc::into_inner(gate).expect("nobody else has it");
     assert_eq!(gate.current.load().snapshot.hooks[0].rules[0].api_versions, ["v1".into()]);
-    Gate { discovery: Some(Arc::clone(discovery)), ..gate }
+    AdmissionDeps { discovery: Some(Arc::clone(discovery)), ..gate }
 }
 
 /// The message of the refusal, if any, of an object of this resource.
-async fn refusal_message(gate: &Gate, [group, version, resource]: [&str; 3]) -> Option<String> {
+async fn refusal_message(gate: &AdmissionDeps, [group, version, resource]: [&str; 3]) -> Option<String> {
     let text = |text: &str| Some(text.to_owned());
     let request = AdmissionRequest {
         kind: Some(GroupVersionKind { group: text(group), version: text(version), kind: text("Thing") }),

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use gatepost::{
     kube::KubeAccess,
     model::{Phase, Rope, Verdict},
-    review::{Caller, Gate, Reasons, decide},
+    review::{AdmissionDeps, Caller, Reasons, decide},
     watch::AccessReviews,
     wire::{
         inbound::view,
@@ -39,7 +39,7 @@ resourceInitializers:
 ";
 
 /// A gate that asks this apiserver.
-async fn asking(apiserver: &Apiserver) -> Gate {
+async fn asking(apiserver: &Apiserver) -> AdmissionDeps {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kubeconfig");
     apiserver.write_kubeconfig(&path);
@@ -50,11 +50,11 @@ async fn asking(apiserver: &Apiserver) -> Gate {
         let _folder = folder;
         reviews.run().await;
     });
-    Gate { authorizer, ..Arc::into_inner(gate(CONFIGURATION, Reasons::First)).unwrap() }
+    AdmissionDeps { authorizer, ..Arc::into_inner(gate(CONFIGURATION, Reasons::First)).unwrap() }
 }
 
 /// A Pod with an empty list of initializers, by this user.
-async fn create(gate: &Gate, user: &str) -> Verdict {
+async fn create(gate: &AdmissionDeps, user: &str) -> Verdict {
     let object = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "web", "labels": {"app": "web"}, "annotations": {"gatepost.dev/initializers": ""}},

@@ -27,7 +27,7 @@ fn of(message: &str, name: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hooks_that_would_enter_rotation_are_reported() {
+async fn check_connect_reports_hooks_that_would_enter_rotation() {
     let grpc = ScriptedHook::start(Script::Allow).await;
     let tls = HttpHook::tls(HttpScript::Allow, &[H2, HTTP1]).await;
     let plain = HttpHook::plain(HttpScript::Allow).await;
@@ -62,7 +62,7 @@ fn with_authority(name: &str, hook: &HttpHook) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_step_that_failed_is_reported_with_what_to_do() {
+async fn check_connect_reports_the_failed_step_and_its_fix() {
     let tls = HttpHook::tls(HttpScript::Allow, &[H2]).await;
     let absent = HttpHook::plain(HttpScript::Status(404, None)).await;
     let other = HttpHook::tls(HttpScript::Allow, &[H2]).await;

@@ -87,7 +87,7 @@ fn check(folder: &Path) -> (String, Option<i32>) {
 }
 
 #[test]
-fn each_mistake_is_found_with_its_place_and_what_to_do() {
+fn check_reports_each_mistake_with_its_place_and_fix() {
     let table = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mistakes/table.yaml");
     let rows: Vec<Value> = serde_saphyr::from_str(&fs::read_to_string(table).expect("the table")).expect("YAML");
     assert!(rows.len() >= 60, "{}", rows.len());

@@ -47,7 +47,7 @@ fn check_prints_every_problem_and_their_number() {
 }
 
 #[test]
-fn check_finds_a_key_that_is_not_its_certificates() {
+fn check_refuses_a_key_of_another_certificate() {
     let folder = tempfile::tempdir().expect("folder");
     let pair = || rcgen::generate_simple_self_signed(["hook.example.com".to_owned()]).expect("certificate");
     let (one, other) = (pair(), pair());
@@ -68,7 +68,7 @@ fn check_finds_a_key_that_is_not_its_certificates() {
 }
 
 #[test]
-fn check_says_what_would_be_in_force() {
+fn check_prints_what_would_be_in_force() {
     let folder = tempfile::tempdir().expect("folder");
     let entry = hook("a.example.com", "grpc://127.0.0.1:1", "failurePolicy: Ignore\ntimeout: 250ms");
     fs::write(folder.path().join("gatepost.yaml"), document(&[entry])).expect("written");
@@ -78,7 +78,7 @@ fn check_says_what_would_be_in_force() {
 }
 
 #[test]
-fn check_notes_what_is_not_served() {
+fn check_notes_parts_that_are_not_served() {
     let folder = tempfile::tempdir().expect("folder");
     let webhook = |name: &str| {
         format!(
@@ -177,7 +177,7 @@ fn register_prints_a_registration_and_refuses_what_it_cannot_serve() {
 }
 
 #[test]
-fn register_behind_a_service_never_sends_what_gatepost_s_own_pods_need() {
+fn register_behind_a_service_excludes_namespaces_of_gatepost_pods() {
     let folder = tempfile::tempdir().expect("folder");
     let register = ["register", "--service", "policy/gatepost"];
     let with = |more: &[&str]| ended(gatepost(&[&register[..], more, &["--config"]].concat(), folder.path()));
@@ -203,7 +203,7 @@ fn register_behind_a_service_never_sends_what_gatepost_s_own_pods_need() {
 }
 
 #[test]
-fn certificates_are_made_once_and_renewed_when_that_is_said() {
+fn certificates_are_made_once_and_renewed_on_request() {
     let folder = tempfile::tempdir().expect("folder");
     let (out, file) = (folder.path().join("tls"), |name: &str| folder.path().join("tls").join(name));
     let run = |more: &[&str]| {
@@ -236,7 +236,7 @@ fn certificates_are_made_once_and_renewed_when_that_is_said() {
 }
 
 #[test]
-fn register_asks_for_what_the_hooks_of_a_configuration_want() {
+fn register_sends_only_requests_that_the_hooks_want() {
     let folder = tempfile::tempdir().expect("folder");
     let register = ["register", "--form", "api", "--url", "https://127.0.0.1:9440", "--config"];
     let (code, _, stderr) = ended(gatepost(&register, folder.path()));
@@ -254,7 +254,7 @@ fn register_asks_for_what_the_hooks_of_a_configuration_want() {
 }
 
 #[test]
-fn import_that_reads_nothing_writes_nothing() {
+fn import_that_cannot_read_the_cluster_writes_nothing() {
     let folder = tempfile::tempdir().expect("folder");
     let (absent, out) = (folder.path().join("absent").display().to_string(), folder.path().join("out"));
     let (code, stdout, stderr) = ended(gatepost(&["import", "--kubeconfig", &absent], &out));
@@ -327,7 +327,7 @@ async fn serve_stops_on_a_signal_and_leaves_no_socket() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_second_signal_does_not_wait_for_reviews_under_way() {
+async fn serve_stops_at_once_on_a_second_signal() {
     let a = ScriptedHook::start(Script::Hang).await;
     let mut served = Served::start(&[hook("a.example.com", &a.url(), "timeout: 30s")]);
     let caller = front::caller(served.grpc).await;
@@ -351,7 +351,7 @@ async fn a_second_signal_does_not_wait_for_reviews_under_way() {
 }
 
 #[test]
-fn what_belongs_to_another_source_is_a_misused_command_line() {
+fn flags_of_another_source_exit_with_2() {
     let folder = tempfile::tempdir().expect("folder");
     for line in [
         "serve --plaintext --etcd-endpoint http://127.0.0.1:1 --config",
@@ -368,7 +368,7 @@ fn what_belongs_to_another_source_is_a_misused_command_line() {
 }
 
 #[test]
-fn a_plugin_that_prints_without_end_is_ended() {
+fn exec_plugin_that_prints_without_end_is_killed() {
     let folder = tempfile::tempdir().expect("folder");
     let kubeconfig = folder.path().join("kubeconfig");
     let plugin = "{apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: /bin/sh, args: [-c, \

@@ -63,7 +63,7 @@ fn ran(arguments: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn health_is_asked_over_tls_and_says_so_where_it_was_not() {
+fn health_asks_over_tls_and_advises_it_otherwise() {
     let served = Served::start();
     let asked = |more: &[&str]| ran(&[&["health", "--timeout", "30s", "--admin", &served.admin], more].concat());
     assert_eq!(asked(&["--ca", &served.certificate]), (Some(0), String::new()));
@@ -84,7 +84,7 @@ fn health_is_asked_over_tls_and_says_so_where_it_was_not() {
 }
 
 #[test]
-fn a_review_at_a_tls_port_is_answered_with_how_to_ask_there() {
+fn review_at_a_tls_port_advises_tls() {
     let served = Served::start();
     let review = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reviews/pod-create.json");
     let asked = |url: &str, more: &[&str]| ran(&[&["review", review, "--to", url][..], more].concat());

@@ -6,7 +6,7 @@ use std::{
 };
 
 #[test]
-fn initializers_go_as_described() {
+fn demo_of_initializers_succeeds_and_leaves_nothing_behind() {
     let folder = tempfile::tempdir().expect("folder");
     let output = Command::new(env!("CARGO_BIN_EXE_gatepost"))
         .args(["demo", "--initializers"])
@@ -20,7 +20,7 @@ fn initializers_go_as_described() {
 }
 
 #[test]
-fn the_demo_goes_as_described_and_leaves_nothing_behind() {
+fn demo_succeeds_and_leaves_nothing_behind() {
     let folder = tempfile::tempdir().expect("folder");
     let output = Command::new(env!("CARGO_BIN_EXE_gatepost"))
         .arg("demo")

@@ -11,8 +11,8 @@ use std::{
 use crate::front::until;
 use crate::support::{gate::document, sidecar::Configured};
 use gatepost::{
-    app::{Settings, Sidecar},
     rotate::OnHazard,
+    runtime::{Settings, Sidecar},
 };
 use serde_json::Value;
 
@@ -44,7 +44,7 @@ fn found(report: &str) -> Vec<(&str, &str)> {
 }
 
 #[test]
-fn each_is_reported_with_its_effect_its_place_and_a_patch() {
+fn hazards_are_reported_with_effect_place_and_patch() {
     let cases = cases();
     assert!(cases.len() > 20, "{cases:?}");
     for case in &cases {
@@ -59,7 +59,7 @@ fn each_is_reported_with_its_effect_its_place_and_a_patch() {
 }
 
 #[test]
-fn every_kind_of_finding_has_a_case_of_its_name() {
+fn every_hazard_has_a_case_of_its_name() {
     let reports: Vec<_> = cases().iter().map(|case| (name(case), check(case, &[]).0)).collect();
     let all: BTreeSet<&str> = reports.iter().flat_map(|(_, report)| found(report)).map(|(_, rule)| rule).collect();
     for rule in &all {
@@ -71,7 +71,7 @@ fn every_kind_of_finding_has_a_case_of_its_name() {
 }
 
 #[test]
-fn each_says_why_it_matters_and_what_to_do() {
+fn hazards_are_reported_with_reason_and_fix() {
     for case in cases() {
         let (report, _) = check(&case, &[]);
         for finding in report.split("\n\n").filter(|part| !found(part).is_empty()) {
@@ -86,7 +86,7 @@ fn each_says_why_it_matters_and_what_to_do() {
 }
 
 #[test]
-fn what_is_denied_ends_a_check_and_gaps_do_not() {
+fn hazards_deny_fails_the_check_except_for_gaps() {
     for case in cases() {
         let (report, code) = check(&case, &["--hazards", "deny"]);
         assert_eq!(report, check(&case, &[]).0, "the same is reported");
@@ -98,7 +98,7 @@ fn what_is_denied_ends_a_check_and_gaps_do_not() {
 }
 
 #[test]
-fn the_printed_patches_leave_nothing_to_find() {
+fn hazard_patches_repair_the_configuration() {
     let folder = tempfile::tempdir().expect("folder");
     let mut patched = 0;
     for case in cases() {
@@ -168,7 +168,7 @@ fn merge(target: &mut Value, patch: &Value) {
 }
 
 #[test]
-fn examples_are_free_of_them() {
+fn examples_have_no_hazards() {
     for folder in ["minimal", "namespaces", "webhooks"] {
         let (report, code) =
             check(&Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/config").join(folder), &["--hazards", "deny"]);
@@ -184,7 +184,7 @@ fn over_kube_system(name: &str) -> String {
 }
 
 #[test]
-fn a_sidecar_that_denies_them_does_not_start_with_one() {
+fn hazards_deny_refuses_to_start_with_a_hazard() {
     let folder = tempfile::tempdir().expect("folder");
     fs::write(folder.path().join("gatepost.yaml"), document(&[over_kube_system("a.example.com")])).expect("written");
     let settings = Settings { on_hazard: OnHazard::Deny, ..Settings::local(folder.path()) };
@@ -195,19 +195,19 @@ fn a_sidecar_that_denies_them_does_not_start_with_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_running_sidecar_that_denies_them_keeps_the_last_good_configuration() {
+async fn hazards_deny_keeps_the_last_good_configuration() {
     let deny = |settings| Settings { on_hazard: OnHazard::Deny, ..settings };
     let configured = Configured::start_with(&[], deny);
     configured.write(&document(&[over_kube_system("a.example.com")]));
     let current = &configured.running.current;
-    until("it is rejected", || current.rejected().is_some()).await;
-    let rejected = current.rejected().expect("rejected");
+    until("it is rejected", || current.status().rejected.get().is_some()).await;
+    let rejected = current.status().rejected.get().expect("rejected");
     assert!(rejected.problems[0].what.starts_with("danger guards-kube-system: "), "{:?}", rejected.problems);
     assert!(configured.hook("a.example.com").is_none());
 }
 
 #[test]
-fn a_running_sidecar_that_warns_of_them_shows_them() {
+fn hazards_warn_shows_them_on_configz() {
     let configured = Configured::start(&[over_kube_system("a.example.com")]);
     let generation = configured.running.current.load();
     let found: Vec<_> = generation.snapshot.findings().iter().map(|finding| finding.describe()).collect();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gatepost::{
     model::{Endpoint, Hook},
-    review::{Gate, Reasons},
+    review::{AdmissionDeps, Reasons},
     snapshot::Snapshot,
 };
 use serde_json::{Value, json};
@@ -47,7 +47,7 @@ pub(crate) struct Instead {
 }
 
 /// A gate over the snapshot's hooks, each with what stands in its place.
-pub(crate) fn gate(snapshot: Snapshot, instead: Vec<Instead>) -> Arc<Gate> {
+pub(crate) fn gate(snapshot: Snapshot, instead: Vec<Instead>) -> Arc<AdmissionDeps> {
     assert_eq!(snapshot.hooks.len(), instead.len(), "one for each hook");
     let change = |(hook, instead): (&Arc<Hook>, Instead)| {
         let mut hook = Hook { endpoint: instead.endpoint, ..(**hook).clone() };

@@ -174,7 +174,7 @@ fn files_that_cannot_be_read() {
 }
 
 #[test]
-fn what_was_read_before_a_syntax_error_is_checked_too() {
+fn documents_before_a_syntax_error_are_checked() {
     let found = problems(&format!("{HEAD}bypass: []\nextra: 1\n---\na: [\n"));
     assert_eq!(found.len(), 2, "{found:#?}");
     assert!(found[0].starts_with("a.yaml: line 7, column 4: cannot be read as YAML: "), "{found:#?}");
@@ -318,7 +318,7 @@ fn hook_entries() {
 }
 
 #[test]
-fn no_hooks_have_to_be_written() {
+fn empty_configuration_must_be_explicit() {
     for nothing in ["", "\n", "# hooks\n", "---\n---\n# nothing\n", "null\n", "---\nnull\n...\n"] {
         let message = problems(nothing);
         assert!(message.len() == 1 && message[0].to_string().contains("holds no document"), "{nothing:?}: {message:?}");

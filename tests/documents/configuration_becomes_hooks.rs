@@ -99,7 +99,7 @@ fn hooks_are_ordered_by_configuration_and_then_as_written() {
 }
 
 #[test]
-fn what_is_not_said_is_upstreams_default() {
+fn omitted_fields_have_the_defaults_of_kubernetes() {
     let snapshot = snapshot(&[("b.yaml", TWO)]);
     let hook = &snapshot.hooks[0];
     assert_eq!(hook.hook_type, HookType::Validating);
@@ -187,7 +187,7 @@ fn namespaces_come_from_lists_and_json_as_well() {
 }
 
 #[test]
-fn what_is_shown_is_effective_and_holds_no_key() {
+fn shown_configuration_is_effective_and_without_keys() {
     let text = "apiVersion: gatepost.dev/v1alpha1
 kind: AdmissionControlConfiguration
 metadata: {name: default}

@@ -95,5 +95,5 @@ fn service_pods_certificates_and_budget_mean_the_same_pods() {
     // The pause before SIGTERM, the longest review, half a second of margin and the end of the process.
     let pause = container["lifecycle"]["preStop"]["sleep"]["seconds"].as_u64().expect("seconds");
     let grace = template["spec"]["terminationGracePeriodSeconds"].as_u64().expect("seconds");
-    assert!(grace >= pause + gatepost::app::Settings::MAX_DEADLINE.as_secs() + 5, "{grace} s");
+    assert!(grace >= pause + gatepost::runtime::Settings::MAX_DEADLINE.as_secs() + 5, "{grace} s");
 }

@@ -67,7 +67,7 @@ fn names_are_resolved_and_others_are_not() {
     let tests = Tests::read();
     for name in [
         "each_acts_in_order_between_mutating_and_validating_hooks",
-        "a_step_is_made_once_and_is_one_that_is_allowed",
+        "step_patch_applies_once_and_is_an_allowed_update",
         "conformance initializers/create",
         "create.json",
         "label.sh: the owner completes it",
@@ -101,7 +101,7 @@ struct Tests {
 impl Tests {
     fn read() -> Self {
         let mut rust = BTreeSet::new();
-        for folder in ["src", "tests", "examples"] {
+        for folder in ["src", "crates", "tests", "examples"] {
             functions_below(Path::new(folder), &mut rust);
         }
         Self { rust }

@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use gatepost::app::Running;
+use gatepost::runtime::Running;
 
 use crate::{
     cases::Case,

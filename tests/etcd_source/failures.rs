@@ -13,7 +13,7 @@ use std::{
 };
 
 use gatepost::{
-    app::Running,
+    runtime::Running,
     source::{READ_DEADLINE, ReadError},
 };
 

@@ -121,12 +121,12 @@ fn garbage_in_a_key_is_rejected(program: &Path) {
     let running = sidecar(place(cluster.urls()));
     until_hook(&running, "one.example.com");
     cluster.put(&format!("{PREFIX}broken"), "{[garbage");
-    let rejected = wait("a rejection", || running.current.rejected());
+    let rejected = wait("a rejection", || running.current.status().rejected.get());
     assert!(rejected.problems.iter().any(|problem| problem.file == "broken"), "{rejected:?}");
     assert_eq!(hooks(&running), ["one.example.com"]);
     assert!(running.current.is_fresh(std::time::Instant::now()));
     cluster.delete(&format!("{PREFIX}broken"));
-    wait("no rejection", || running.current.rejected().is_none().then_some(()));
+    wait("no rejection", || running.current.status().rejected.get().is_none().then_some(()));
 }
 
 /// Past what gRPC takes by default, up to the limit, and past that. Asked with time to spare: how much comes over

@@ -7,8 +7,8 @@ use std::{
 };
 
 use gatepost::{
-    app::{Running, Settings, Sidecar},
     etcd::EtcdAccess,
+    runtime::{Running, Settings, Sidecar},
     source::{Contents, EtcdLocation, ReadError, Source, SourceLocation},
 };
 use tokio::runtime::{Builder, Runtime};

@@ -17,7 +17,7 @@ pub const HOOK: &str = "bystander";
 pub const RESOURCE: &str = "configmaps";
 
 /// Time between two reviews.
-const EVERY: Duration = Duration::from_millis(8);
+const CALL_INTERVAL: Duration = Duration::from_millis(8);
 /// Connections that it keeps and uses in turn: workers share them out.
 const KEPT: usize = 3;
 /// One in so many comes over a connection of its own.
@@ -78,7 +78,7 @@ fn work(sidecar: SocketAddr, stop: &AtomicBool) -> Seen {
         thread::sleep(due.saturating_duration_since(Instant::now()));
         // From when it should have been asked: a review behind one that waited has waited, too. But what was never sent
         // because one took seconds is not made up for: that would be an attack of our own.
-        due = due.max(Instant::now() - 4 * EVERY);
+        due = due.max(Instant::now() - 4 * CALL_INTERVAL);
         seen.asked += 1;
         let uid = format!("bystander-{}", NEXT.fetch_add(1, Ordering::Relaxed));
         let mut fresh = None;
@@ -97,7 +97,7 @@ fn work(sidecar: SocketAddr, stop: &AtomicBool) -> Seen {
         if answer != format!("{:?}", Answer::Allowed) {
             seen.failed.push(answer);
         }
-        due += EVERY;
+        due += CALL_INTERVAL;
     }
     seen
 }

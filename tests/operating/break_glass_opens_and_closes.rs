@@ -21,10 +21,10 @@ use crate::support::{
     scripted_hook::{Script, ScriptedHook},
 };
 use gatepost::{
-    app::{Running, Settings, Sidecar},
-    live::{Current, break_glass::GlassOrigin, current::STALE_AFTER},
+    live::{Current, STALE_AFTER, break_glass::GlassOrigin},
     model::{BreakGlass, Verdict},
-    review::{Gate, Reasons},
+    review::{AdmissionDeps, Reasons},
+    runtime::{Running, Settings, Sidecar},
     telemetry::{Audit, Metrics},
     wire::pb::k8s::io::{
         api::{
@@ -55,25 +55,25 @@ fn glass(hooks: &[&str]) -> BreakGlass {
     }
 }
 
-fn open(gate: &Gate, glass: &BreakGlass) {
+fn open(gate: &AdmissionDeps, glass: &BreakGlass) {
     gate.current.break_glass().take(GlassOrigin::Source, vec![glass.clone()], Instant::now(), SystemTime::now());
 }
 
 /// Two hooks; the first says no, the second yes.
-async fn two() -> (Arc<Gate>, ScriptedHook, ScriptedHook) {
+async fn two() -> (Arc<AdmissionDeps>, ScriptedHook, ScriptedHook) {
     let (no, yes) = (ScriptedHook::start(Script::Deny("seen")).await, ScriptedHook::start(Script::Allow).await);
     let hooks = [hook(A, &no.url(), ""), hook(B, &yes.url(), "")];
     (gate(&document(&hooks), Reasons::First), no, yes)
 }
 
 /// The same generation, not read for too long.
-fn stale(gate: &Gate) -> Gate {
+fn stale(gate: &AdmissionDeps) -> AdmissionDeps {
     let now = Instant::now();
     let current = Current::new(now.checked_sub(Duration::from_secs(60)).unwrap_or(now));
     current.publish(gate.current.load());
     current.stamp(now.checked_sub(STALE_AFTER).unwrap_or(now));
     let (metrics, audit) = (Arc::new(Metrics::new(1)), Arc::new(Audit::off()));
-    Gate {
+    AdmissionDeps {
         current: Arc::new(current),
         metrics,
         audit,
@@ -97,7 +97,7 @@ fn is_loud(verdict: &Verdict, what: &str) {
 }
 
 #[tokio::test]
-async fn everything_is_open_until_its_time_is_over() {
+async fn break_glass_for_everything_ends_with_its_time() {
     let (gate, no, yes) = two().await;
     for gate in [&*gate, &stale(&gate)] {
         let glass = glass(&[]);
@@ -119,7 +119,7 @@ async fn everything_is_open_until_its_time_is_over() {
 }
 
 #[tokio::test]
-async fn one_hook_is_open_and_the_others_are_asked() {
+async fn break_glass_for_one_hook_leaves_the_others_called() {
     let (gate, no, yes) = two().await;
     open(&gate, &glass(&[A]));
     let verdict = ask(&gate, create_pod("1", 100)).await;
@@ -188,14 +188,14 @@ fn gatepost(arguments: &[&str], place: (&str, &Path)) -> (Option<i32>, String, S
 const OPEN: [&str; 6] = ["--for", "15m", "--reason", "told so", "--name", "night"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn the_command_opens_and_ends_though_the_rest_of_the_folder_is_broken() {
+async fn break_glass_command_works_beside_broken_files() {
     let no = ScriptedHook::start(Script::Deny("no")).await;
     let folder = tempfile::tempdir().expect("folder");
     let running = sidecar(folder.path(), &no, None);
     let caller = front::caller(running.addresses.tcp).await;
     assert!(!allows(&caller).await);
     write(&folder.path().join("other.yaml"), "kind: Nonsense\n");
-    until("the folder is rejected", || running.current.rejected().is_some()).await;
+    until("the folder is rejected", || running.current.status().rejected.get().is_some()).await;
 
     let place = ("--config", folder.path());
     let (code, _, stderr) = gatepost(&OPEN, place);
@@ -233,7 +233,7 @@ async fn the_command_opens_and_ends_though_the_rest_of_the_folder_is_broken() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn the_local_file_works_without_a_source_and_only_where_nobody_else_may_write_it() {
+async fn break_glass_file_works_without_a_source_unless_others_may_write_it() {
     let no = ScriptedHook::start(Script::Deny("no")).await;
     let (folder, beside) = (tempfile::tempdir().expect("folder"), tempfile::tempdir().expect("folder"));
     let file = beside.path().join("break-glass.yaml");
@@ -281,7 +281,7 @@ async fn the_local_file_works_without_a_source_and_only_where_nobody_else_may_wr
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_sidecar_starts_without_a_configuration_while_it_is_open() {
+async fn break_glass_lets_a_sidecar_start_without_a_configuration() {
     let folder = tempfile::tempdir().expect("folder");
     let file = folder.path().join("break-glass.yaml");
     let settings = || Settings {
@@ -312,7 +312,7 @@ async fn a_sidecar_starts_without_a_configuration_while_it_is_open() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn no_caller_can_open_anything() {
+async fn callers_cannot_open_break_glass() {
     let no = ScriptedHook::start(Script::Deny("no")).await;
     let folder = tempfile::tempdir().expect("folder");
     let running = sidecar(folder.path(), &no, None);
@@ -370,7 +370,7 @@ async fn no_caller_can_open_anything() {
 }
 
 #[test]
-fn what_may_not_be_written_is_not_opened() {
+fn break_glass_command_without_permission_opens_nothing() {
     let folder = tempfile::tempdir().expect("folder");
     let everything = [&OPEN[..], &["--everything"]].concat();
     let (code, _, stderr) = gatepost(&everything, ("--file", &folder.path().join("absent/break-glass.yaml")));
@@ -412,7 +412,7 @@ fn apiserver(folder: &Path, code: u16, answer: &str) -> std::thread::JoinHandle<
 }
 
 #[test]
-fn an_object_is_written_into_a_cluster_where_rbac_lets() {
+fn break_glass_command_writes_an_object_where_rbac_allows() {
     let folder = tempfile::tempdir().expect("folder");
     let place = folder.path().join("kubeconfig");
     let place = ("--kubeconfig", place.as_path());

@@ -64,22 +64,22 @@ const BREAKAGES: [Breakage; 4] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn what_is_no_file_any_more_is_named_and_the_last_good_configuration_stays() {
+async fn missing_file_is_named_and_the_last_good_configuration_stays() {
     for (name, break_it, words, kind) in BREAKAGES {
         let a = ScriptedHook::start(Script::Deny("no")).await;
         let entry = hook("a.example.com", &a.url(), "");
         let configured = Configured::start(std::slice::from_ref(&entry));
         let (current, folder) = (&configured.running.current, configured.folder.path());
         break_it(&folder.join("gatepost.yaml"));
-        until(name, || current.failed_read().is_some()).await;
-        let failed = current.failed_read().expect(name);
+        until(name, || current.status().failed_read.get().is_some()).await;
+        let failed = current.status().failed_read.get().expect(name);
         assert!(failed.error.contains(words), "{name}: {failed:?}");
         let text = configured.running.metrics.render().unwrap();
         assert!(text.contains(&format!("gatepost_config_reads_total{{outcome=\"failed_{kind}\"}} ")), "{name}: {text}");
         assert!(!text.contains(&format!("outcome=\"failed_{kind}\"}} 0\n")), "{name}: {text}");
         let before = current.load();
         assert_eq!((before.number, before.hooks.len()), (1, 1), "{name}: what was in force stays");
-        assert_eq!(current.rejected(), None, "{name}: it was not read, so it is not wrong");
+        assert_eq!(current.status().rejected.get(), None, "{name}: it was not read, so it is not wrong");
 
         let since = Instant::now();
         until("its age grows", || current.age(since + Duration::from_millis(1)).is_some_and(|age| !age.is_zero()))
@@ -88,13 +88,13 @@ async fn what_is_no_file_any_more_is_named_and_the_last_good_configuration_stays
         let _ = fs::remove_file(folder.join("gatepost.yaml"));
         configured.write(&document(&[entry, hook("b.example.com", &a.url(), "")]));
         until("it is whole again", || current.load().hooks.len() == 2).await;
-        assert_eq!(current.failed_read(), None, "{name}");
+        assert_eq!(current.status().failed_read.get(), None, "{name}");
         tokio::task::spawn_blocking(|| drop(configured)).await.expect("stops");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn garbage_is_rejected_and_never_applied() {
+async fn garbage_in_a_file_is_rejected_and_never_applied() {
     let a = ScriptedHook::start(Script::Allow).await;
     let entry = hook("a.example.com", &a.url(), "");
     let configured = Configured::start(std::slice::from_ref(&entry));
@@ -103,41 +103,41 @@ async fn garbage_is_rejected_and_never_applied() {
     let whole = document(std::slice::from_ref(&entry));
     let halves = [&whole[..whole.len() / 2], "\0\u{1}\u{2}", "[[[[", "kind: Pod", "- a\n- b", "a: &a [*a, *a]"];
     for garbage in halves {
-        let last = current.rejected();
+        let last = current.status().rejected.get();
         configured.write(garbage);
-        until(garbage, || current.rejected().is_some() && current.rejected() != last).await;
+        until(garbage, || current.status().rejected.get().is_some() && current.status().rejected.get() != last).await;
         assert!(std::sync::Arc::ptr_eq(&before, &current.load()), "{garbage:?}");
-        assert_eq!(current.failed_read(), None, "{garbage:?} can be read");
+        assert_eq!(current.status().failed_read.get(), None, "{garbage:?} can be read");
     }
     tokio::task::spawn_blocking(|| drop(configured)).await.expect("stops");
 }
 
 /// As `helm template … > gatepost.yaml` does it: emptied at the start, written at the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_file_that_is_emptied_for_a_while_switches_nothing_off() {
+async fn file_emptied_for_a_while_switches_nothing_off() {
     let a = ScriptedHook::start(Script::Deny("no")).await;
     let entry = hook("a.example.com", &a.url(), "");
     let configured = Configured::start(std::slice::from_ref(&entry));
     let (current, path) = (&configured.running.current, configured.folder.path().join("gatepost.yaml"));
     let before = current.load();
     OpenOptions::new().write(true).truncate(true).open(&path).unwrap();
-    until("it is reported", || current.rejected().is_some()).await;
-    let message = current.rejected().unwrap().problems[0].to_string();
+    until("it is reported", || current.status().rejected.get().is_some()).await;
+    let message = current.status().rejected.get().unwrap().problems[0].to_string();
     assert!(message.starts_with("gatepost.yaml: holds no document, which "), "{message}");
     let rejected_at = Instant::now();
     until("it was read again", || current.age(rejected_at).is_some_and(|age| age.is_zero())).await;
     assert!(std::sync::Arc::ptr_eq(&before, &current.load()), "the hook is asked as before");
     fs::write(&path, document(std::slice::from_ref(&entry))).unwrap();
-    until("it is whole again", || current.rejected().is_none()).await;
+    until("it is whole again", || current.status().rejected.get().is_none()).await;
     assert!(std::sync::Arc::ptr_eq(&before, &current.load()), "and nothing had to change");
 
     // A folder whose last file goes is no configuration without hooks, either.
     fs::remove_file(&path).unwrap();
-    until("it is reported", || current.rejected().is_some()).await;
+    until("it is reported", || current.status().rejected.get().is_some()).await;
     assert!(configured.asks("a.example.com"));
     configured.write(&document(&["  []\n".to_owned()]));
     until("no hooks were written", || current.load().hooks.is_empty()).await;
-    assert_eq!((current.rejected(), current.unconfirmed()), (None, None));
+    assert_eq!((current.status().rejected.get(), current.status().pending_confirmation.get()), (None, None));
     configured.write(&document(std::slice::from_ref(&entry)));
     until("it is back", || configured.hook("a.example.com").is_some()).await;
     assert!(configured.asks("a.example.com"), "proven a moment ago");
@@ -145,7 +145,7 @@ async fn a_file_that_is_emptied_for_a_while_switches_nothing_off() {
 }
 
 #[test]
-fn a_file_that_is_being_written_is_not_read_half() {
+fn file_being_written_is_not_read_in_part() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.yaml");
     let line = "0123456789abcdef\n".repeat(64);
@@ -208,7 +208,7 @@ fn publish(mount: &Path, version: u32) {
 }
 
 #[test]
-fn a_config_map_that_is_swapped_over_and_over_is_never_read_half() {
+fn config_map_swapped_repeatedly_is_never_read_in_part() {
     /// Versions that must be seen; the number that is skipped meanwhile depends on the machine.
     const SEEN: u32 = 5;
     let mount = tempfile::tempdir().unwrap();
@@ -254,7 +254,7 @@ fn a_config_map_that_is_swapped_over_and_over_is_never_read_half() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_clock_that_was_set_does_not_hide_a_change() {
+async fn clock_set_back_does_not_hide_a_change_of_a_file() {
     let a = ScriptedHook::start(Script::Allow).await;
     let entry = |name: &str| hook(name, &a.url(), "");
     let configured = Configured::start(&[entry("a.example.com")]);

@@ -14,10 +14,10 @@ use crate::support::gate::{document, hook};
 use crate::tls::{Authority, BOTH, client, connect, files, put, put_pair, shown};
 use crate::webhook::{Connection, assert_allowed, post, review};
 use gatepost::{
-    app::{Running, Settings, Sidecar, StartError},
     front::admin::Admin,
     live::Current,
     replicas::{AdminUrl, Replica},
+    runtime::{Running, Settings, Sidecar, StartError},
     telemetry::Metrics,
     tls::{CertificateFault, FileCheck, ServerFiles, ServerTls, TlsError},
 };
@@ -45,7 +45,7 @@ fn metric(running: &Running, sample: &str) -> Option<f64> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn new_files_are_in_force_without_a_signal() {
+async fn new_certificate_files_are_in_force_without_a_signal() {
     let authority = Authority::new("cluster");
     let folder = tempfile::tempdir().expect("folder");
     let [first, second] = [authority.server(), authority.server()];
@@ -71,7 +71,7 @@ async fn new_files_are_in_force_without_a_signal() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn operators_see_what_ends_when() {
+async fn certificate_expiry_is_shown_to_operators() {
     let authority = Authority::new("cluster");
     let folder = tempfile::tempdir().expect("folder");
     put_pair(folder.path(), &authority.ending(2000));
@@ -106,7 +106,7 @@ async fn operators_see_what_ends_when() {
 }
 
 #[test]
-fn an_invalid_new_certificate_never_replaces_a_valid_one() {
+fn invalid_certificate_never_replaces_a_valid_one() {
     let authority = Authority::new("cluster");
     let folder = tempfile::tempdir().expect("folder");
     let year = |year: u64| SystemTime::UNIX_EPOCH + Duration::from_secs((year - 1970) * 31_556_952);
@@ -131,7 +131,7 @@ fn an_invalid_new_certificate_never_replaces_a_valid_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_expired_certificate_makes_the_sidecar_unready_and_status_says_so() {
+async fn expired_certificate_makes_the_sidecar_unready() {
     let authority = Authority::new("cluster");
     let folder = tempfile::tempdir().expect("folder");
     put_pair(folder.path(), &authority.ending(2000));
@@ -155,7 +155,7 @@ async fn an_expired_certificate_makes_the_sidecar_unready_and_status_says_so() {
 }
 
 #[test]
-fn nothing_is_served_without_tls_unless_plaintext_is_asked_for() {
+fn plaintext_is_not_served_unless_a_flag_says_so() {
     let authority = Authority::new("cluster");
     let folder = tempfile::tempdir().expect("folder");
     put_pair(folder.path(), &authority.server());
@@ -168,7 +168,7 @@ fn nothing_is_served_without_tls_unless_plaintext_is_asked_for() {
 }
 
 #[tokio::test]
-async fn the_admin_pages_are_served_with_the_same_pair_and_without_a_client_certificate() {
+async fn admin_pages_use_the_same_certificate_and_ask_for_none() {
     let authority = Authority::new("cluster");
     let folder = tempfile::tempdir().expect("folder");
     put_pair(folder.path(), &authority.server());

@@ -35,7 +35,7 @@ fn asked(hook: &ScriptedHook) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_hook_is_added_and_asked_and_removed_and_asked_no_more() {
+async fn hook_is_called_once_added_and_until_removed() {
     let (a, b) = (ScriptedHook::start(Script::Allow).await, ScriptedHook::start(Script::Deny("no")).await);
     let (a_entry, b_entry) = (hook(A, &a.url(), ""), hook(B, &b.url(), ""));
     let configured = Configured::start(std::slice::from_ref(&a_entry));
@@ -56,12 +56,12 @@ async fn a_hook_is_added_and_asked_and_removed_and_asked_no_more() {
     until("a is gone", || configured.hook(A).is_none()).await;
     review(&caller, "3").await;
     assert_eq!((asked(&a), a.connections()), (before, connections));
-    until("a has drained", || configured.running.current.leaving().is_empty()).await;
+    until("a has drained", || configured.running.current.status().draining().is_empty()).await;
     tokio::task::spawn_blocking(|| assert!(configured.running.stop().complete())).await.expect("stopped");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_hook_that_does_not_pass_its_probe_is_not_asked_and_says_why() {
+async fn hook_that_fails_its_probe_is_not_called_and_says_why() {
     let a = ScriptedHook::start(Script::Allow).await;
     let b = ScriptedHook::start(Script::Http(503)).await;
     let a_entry = hook(A, &a.url(), "");
@@ -83,7 +83,7 @@ async fn a_hook_that_does_not_pass_its_probe_is_not_asked_and_says_why() {
 
 /// S96: entries are created fail-open and closed by an ordinary update; a restart enforces what was declared last.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_hook_declared_fail_closed_before_it_has_answered_refuses_nothing_until_a_restart() {
+async fn unproven_fail_closed_hook_refuses_nothing_until_a_restart() {
     let b = ScriptedHook::start(Script::Http(503)).await;
     let configured = Configured::start(&["  []\n".to_owned()]);
     let caller = front::caller(configured.running.addresses.tcp).await;
@@ -108,7 +108,7 @@ async fn a_hook_declared_fail_closed_before_it_has_answered_refuses_nothing_unti
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_hook_that_moves_is_asked_at_its_old_place_until_the_new_one_answers() {
+async fn moved_hook_is_called_at_its_old_endpoint_until_the_new_one_answers() {
     let old = ScriptedHook::start(Script::Deny("old")).await;
     let new = ScriptedHook::start(Script::Http(503)).await;
     let configured = Configured::start(&[hook(A, &old.url(), "")]);
@@ -129,7 +129,7 @@ async fn a_hook_that_moves_is_asked_at_its_old_place_until_the_new_one_answers()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_hook_that_moves_is_asked_in_every_way_as_before_until_the_new_one_answers() {
+async fn moved_hook_keeps_all_its_settings_until_the_new_endpoint_answers() {
     let old = HttpHook::plain(HttpScript::Deny("old")).await;
     let new = HttpHook::plain(HttpScript::Status(503, None)).await;
     let at = |url: &str, path: &str, more: &str| hook(A, &format!("{url}/{path}"), more);
@@ -160,7 +160,7 @@ async fn a_hook_that_moves_is_asked_in_every_way_as_before_until_the_new_one_ans
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_review_under_way_is_decided_by_the_configuration_it_began_under() {
+async fn review_is_decided_by_the_configuration_it_began_under() {
     let a = ScriptedHook::start(Script::Held).await;
     let configured = Configured::start(&[hook(A, &a.url(), "timeout: 10s")]);
     let caller = front::caller(configured.running.addresses.tcp).await;
@@ -168,13 +168,13 @@ async fn a_review_under_way_is_decided_by_the_configuration_it_began_under() {
         a.asked.notified().await;
         configured.write(&document(&["  []\n".to_owned()]));
         until("a is gone", || configured.hook(A).is_none()).await;
-        until("a drains", || configured.running.current.leaving().len() == 1).await;
+        until("a drains", || configured.running.current.status().draining().len() == 1).await;
         a.release.notify_one();
     };
     let (verdict, ()) = tokio::join!(review(&caller, "1"), change);
     assert!(verdict.allowed(), "{verdict:?}");
     assert_eq!(asked(&a), 1);
-    until("a has drained", || configured.running.current.leaving().is_empty()).await;
+    until("a has drained", || configured.running.current.status().draining().is_empty()).await;
 }
 
 /// A yes that adds this label.
@@ -207,7 +207,7 @@ async fn a_mutating_hook_that_goes_or_moves_still_changes_the_object_of_a_review
                 configured.running.current.load().digest != before && hook == moves
             })
             .await;
-            until("it drains", || moves || configured.running.current.leaving().len() == 1).await;
+            until("it drains", || moves || configured.running.current.status().draining().len() == 1).await;
             held.set(Script::Allow);
             held.release.notify_one();
         };
@@ -215,7 +215,7 @@ async fn a_mutating_hook_that_goes_or_moves_still_changes_the_object_of_a_review
         let patched = |verdict: AdmissionResponse| String::from_utf8(verdict.patch?.to_vec()).ok();
         assert!(patched(verdict).is_some_and(|patch| patch.contains("old")), "moves: {moves}");
         assert_eq!((asked(&old), asked(&new)), (1, 0), "moves: {moves}");
-        until("it has drained", || configured.running.current.leaving().is_empty()).await;
+        until("it has drained", || configured.running.current.status().draining().is_empty()).await;
 
         let next = patched(review(&caller, "u").await);
         assert_eq!(next.is_some_and(|patch| patch.contains("new")), moves);

@@ -40,7 +40,7 @@ async fn probe(hook: &HttpHook) -> Result<(), ProbeFailure> {
 }
 
 #[tokio::test]
-async fn whatever_the_hook_itself_says_passes() {
+async fn probe_passes_with_any_answer_of_the_hook_itself() {
     let page = |status| HttpScript::Reply(status, Vec::new(), Bytes::from_static(b"I know Pods only"));
     for protocol in [HTTP1, H2] {
         let hook = HttpHook::tls(HttpScript::Allow, &[protocol]).await;
@@ -59,7 +59,7 @@ async fn whatever_the_hook_itself_says_passes() {
 }
 
 #[tokio::test]
-async fn a_reply_that_is_nobodys_does_not_pass_and_says_what_to_do() {
+async fn probe_fails_with_an_answer_of_no_hook_and_says_what_to_do() {
     for protocol in [HTTP1, H2] {
         let hook = HttpHook::tls(HttpScript::Allow, &[protocol]).await;
         for (status, fix) in [
@@ -80,7 +80,7 @@ async fn a_reply_that_is_nobodys_does_not_pass_and_says_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_reply_that_is_not_whole_does_not_pass() {
+async fn probe_fails_with_an_incomplete_answer() {
     let short = vec![("content-length", "99".to_owned())];
     for protocol in [HTTP1, H2] {
         let hook = HttpHook::tls(HttpScript::Allow, &[protocol]).await;
@@ -95,12 +95,12 @@ async fn a_reply_that_is_not_whole_does_not_pass() {
 }
 
 #[tokio::test]
-async fn a_hook_on_http1_that_accepts_connections_and_never_answers_does_not_pass() {
+async fn probe_fails_for_a_silent_hook_on_http1() {
     silence_does_not_pass(HTTP1).await;
 }
 
 #[tokio::test]
-async fn a_hook_on_http2_that_accepts_connections_and_never_answers_does_not_pass() {
+async fn probe_fails_for_a_silent_hook_on_http2() {
     silence_does_not_pass(H2).await;
 }
 
@@ -121,7 +121,7 @@ async fn silence_does_not_pass(protocol: &'static [u8]) {
 }
 
 #[tokio::test]
-async fn the_review_is_a_dry_run_in_the_form_the_hook_wants() {
+async fn probe_is_a_dry_run_in_the_form_of_the_hook() {
     let hook = HttpHook::plain(HttpScript::Allow).await;
     let channel = channel(&hook);
     for version in [ReviewVersion::V1, ReviewVersion::V1beta1] {
@@ -148,7 +148,7 @@ async fn the_review_is_a_dry_run_in_the_form_the_hook_wants() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_hook_that_does_not_declare_its_side_effects_is_connected_to_and_nothing_more() {
+async fn probe_of_a_hook_with_undeclared_side_effects_only_connects() {
     for side_effects in ["", "sideEffects: Some", "sideEffects: Unknown"] {
         let webhook = HttpHook::plain(HttpScript::Hang).await;
         let configured = Configured::start(&["  []\n".to_owned()]);
@@ -162,7 +162,7 @@ async fn a_hook_that_does_not_declare_its_side_effects_is_connected_to_and_nothi
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn the_first_configuration_is_asked_unprobed() {
+async fn hooks_of_the_first_configuration_are_called_unprobed() {
     let webhook = HttpHook::plain(HttpScript::Hang).await;
     let entry = hook(HOOK, &format!("{}/validate", webhook.url()), "sideEffects: None");
     let configured = Configured::start(&[entry]);
@@ -171,7 +171,7 @@ async fn the_first_configuration_is_asked_unprobed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_path_that_is_corrected_is_the_one_that_is_tried_next() {
+async fn probe_uses_a_corrected_path_next() {
     let webhook = HttpHook::plain(HttpScript::Status(404, None)).await;
     let at = |path: &str| document(&[hook(HOOK, &format!("{}{path}", webhook.url()), "sideEffects: None")]);
     let configured = Configured::start(&["  []\n".to_owned()]);

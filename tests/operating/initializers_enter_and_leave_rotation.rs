@@ -43,7 +43,7 @@ async fn create(caller: &Caller, uid: &str) -> AdmissionResponse {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn no_create_fails_while_an_initializer_is_added_and_removed() {
+async fn rotation_of_an_initializer_fails_no_create() {
     let configured = Configured::start(&[]);
     let current = Arc::clone(&configured.running.current);
     let address = configured.running.addresses.tcp;
@@ -79,12 +79,12 @@ async fn no_create_fails_while_an_initializer_is_added_and_removed() {
     configured.write(&document(&[]));
     until("it is removed", || !is_there()).await;
     assert!(create(&caller, "3").await.patch.is_none(), "new objects go without it");
-    assert!(current.leaving().iter().any(|one| &*one.name == NAME), "drain waits");
+    assert!(current.status().draining().iter().any(|one| &*one.name == NAME), "drain waits");
     done.add_permits(1);
     let created = creating.await.expect("created");
     assert!(created.allowed() && created.patch.is_some(), "its task was not taken away: {created:?}");
     let drained = || {
-        let retired = current.retired();
+        let retired = current.status().retired();
         let how = |one: &Rotation| matches!(one, Rotation::Gone { how: RetireReason::Drained, .. });
         retired.iter().any(|one| &*one.name == NAME && how(&one.rotation))
     };

@@ -8,19 +8,19 @@ use crate::support::{
     scripted_hook::{Script, ScriptedHook},
     sidecar::Configured,
 };
-use gatepost::live::current::STALE_AFTER;
+use gatepost::live::STALE_AFTER;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn the_last_good_configuration_goes_on_deciding() {
+async fn invalid_change_leaves_the_last_good_configuration_deciding() {
     let a = ScriptedHook::start(Script::Deny("no")).await;
     let entry = hook("a.example.com", &a.url(), "");
     let configured = Configured::start(std::slice::from_ref(&entry));
     let current = &configured.running.current;
     let before = current.load();
     configured.write(&document(&[format!("{entry}  color: red\n")]));
-    until("it is rejected", || current.rejected().is_some()).await;
+    until("it is rejected", || current.status().rejected.get().is_some()).await;
 
-    let problems = current.rejected().expect("rejected").problems.clone();
+    let problems = current.status().rejected.get().expect("rejected").problems.clone();
     assert_eq!(problems.len(), 1, "{problems:?}");
     assert_eq!(problems[0].file, "gatepost.yaml");
     assert!(problems[0].to_string().contains("externalAdmissionHooks[0]"), "{}", problems[0]);
@@ -37,6 +37,6 @@ async fn the_last_good_configuration_goes_on_deciding() {
     assert!(current.age(std::time::Instant::now()).expect("read") < STALE_AFTER);
 
     configured.write(&document(&[entry]));
-    until("it is good again", || current.rejected().is_none()).await;
+    until("it is good again", || current.status().rejected.get().is_none()).await;
     assert_eq!(current.load().number, before.number, "nothing had to change");
 }

@@ -9,21 +9,16 @@ use std::{
     net::SocketAddr,
     path::Path,
     process::{Child, Command, Stdio},
-    time::Duration,
 };
 
 use crate::front;
-use crate::front::{LONG, REVIEW, grpc};
+use crate::front::{LONG, REVIEW, admin_metric, grpc, until_metric};
 use crate::support::{
     gate::{document, hook},
     http_hook::{HttpHook, HttpScript},
     reviews::{create_pod, message},
 };
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-    time::{sleep, timeout},
-};
+use tokio::time::timeout;
 
 /// All files that the process may open.
 const OPEN_FILES: usize = 300;
@@ -59,24 +54,6 @@ impl Serve {
         Self { child, tcp, admin }
     }
 
-    async fn metric(&self, name: &str) -> f64 {
-        let mut stream = TcpStream::connect(self.admin).await.unwrap();
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n").await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
-        let value = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        value.expect(name).parse().unwrap()
-    }
-
-    async fn until(&self, what: &str, name: &str, holds: impl Fn(f64) -> bool) {
-        let waiting = async {
-            while !holds(self.metric(name).await) {
-                sleep(Duration::from_millis(20)).await;
-            }
-        };
-        timeout(LONG, waiting).await.unwrap_or_else(|_| panic!("never: {what}"));
-    }
-
     fn open_files(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
     }
@@ -90,7 +67,7 @@ impl Drop for Serve {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_hung_hook_takes_no_file_that_others_need() {
+async fn hung_hook_takes_no_open_file_that_others_need() {
     let (hung, good) = (HttpHook::plain(HttpScript::Hang).await, HttpHook::plain(HttpScript::Allow).await);
     let (folder, logs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let configure = |hooks: &[String]| {
@@ -116,14 +93,14 @@ async fn a_hung_hook_takes_no_file_that_others_need() {
         }
     }
     front::until("it has all connections it may have", || hung.seen().len() == MOST).await;
-    serve.until("all reviews are there", "gatepost_inflight_requests", |reviews| reviews >= 400.0).await;
-    assert_eq!(serve.metric("gatepost_hook_connections").await, MOST as f64);
+    until_metric(serve.admin, "gatepost_inflight_requests", |reviews| reviews >= 400.0).await;
+    assert_eq!(admin_metric(serve.admin, "gatepost_hook_connections").await, MOST as f64);
     assert!(serve.open_files() < OPEN_FILES / 2, "{}", serve.open_files());
 
     // It is replaced by another while all of its calls hang.
-    let generation = serve.metric("gatepost_config_generation").await;
+    let generation = admin_metric(serve.admin, "gatepost_config_generation").await;
     configure(&[hook("good.example.com", &good.url(), "")]);
-    serve.until("the change is read", "gatepost_config_generation", |now| now > generation).await;
+    until_metric(serve.admin, "gatepost_config_generation", |now| now > generation).await;
     let caller = front::caller(serve.tcp).await;
     let asked_anew = async {
         // The new one is asked once it has passed its probe.
@@ -133,12 +110,12 @@ async fn a_hung_hook_takes_no_file_that_others_need() {
         }
     };
     timeout(LONG, asked_anew).await.expect("the other hook is asked");
-    assert!(serve.metric("gatepost_config_age_seconds").await < 5.0);
+    assert!(admin_metric(serve.admin, "gatepost_config_age_seconds").await < 5.0);
     assert_eq!(hung.seen().len(), MOST);
 }
 
 #[test]
-fn programs_of_a_kubeconfig_are_started_with_the_usual_limit() {
+fn programs_of_a_kubeconfig_start_with_the_usual_file_limit() {
     let output = Command::new("sh")
         .args(["-c", "ulimit -Sn \"$(ulimit -Hn)\"; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_gatepost")])
         .args(["exec-plugin", "30", "sh", "-c", "ulimit -n"])
@@ -150,7 +127,7 @@ fn programs_of_a_kubeconfig_are_started_with_the_usual_limit() {
 
 /// Of 300 files hooks get 75, and each of 80 hooks is guaranteed four with two workers.
 #[tokio::test]
-async fn more_hooks_than_connections_are_logged_at_the_start_with_what_to_raise() {
+async fn start_warns_of_more_hooks_than_connections() {
     let (folder, logs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let hooks: Vec<_> =
         (0..80).map(|n| hook(&format!("h{n}.example.com"), &format!("grpc://127.0.0.1:{}", n + 1), "")).collect();

@@ -25,7 +25,7 @@ use crate::{
 };
 
 #[tokio::test]
-async fn a_call_under_way_is_finished_and_no_new_connection_taken() {
+async fn shutdown_finishes_calls_and_takes_no_new_connection() {
     let sidecar = sidecar(FrontLimits::default()).await;
     let caller = front::caller(sidecar.address).await;
     let (response, mut rest) = caller.begin(grpc(REVIEW)).await;
@@ -42,7 +42,7 @@ async fn a_call_under_way_is_finished_and_no_new_connection_taken() {
 }
 
 #[tokio::test]
-async fn a_call_that_does_not_end_is_cut() {
+async fn shutdown_cuts_a_call_that_does_not_end() {
     let sidecar = sidecar(FrontLimits { drain: Duration::from_millis(50), ..FrontLimits::default() }).await;
     let caller = front::caller(sidecar.address).await;
     let (response, mut rest) = caller.begin(grpc(REVIEW)).await;
@@ -57,7 +57,7 @@ async fn a_call_that_does_not_end_is_cut() {
 }
 
 #[tokio::test]
-async fn a_unix_socket_serves_the_same() {
+async fn unix_socket_serves_until_shutdown() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("gatepost.sock");
     let listener = tokio::net::UnixListener::bind(&path).expect("binds");
@@ -180,14 +180,14 @@ async fn drained_under<Io: AsyncRead + AsyncWrite + Unpin>(sidecar: front::Sidec
 }
 
 #[tokio::test]
-async fn a_caller_that_writes_on_reads_its_last_answer() {
+async fn shutdown_lets_a_writing_caller_read_its_last_answer() {
     let sidecar = sidecar(FrontLimits::default()).await;
     let stream = TcpStream::connect(sidecar.address).await.expect("connects");
     drained_under(sidecar, stream).await;
 }
 
 #[tokio::test]
-async fn a_caller_that_writes_on_over_tls_reads_its_last_answer() {
+async fn shutdown_lets_a_writing_caller_over_tls_read_its_last_answer() {
     let (authority, folder) = (Authority::new("cluster"), tempfile::tempdir().expect("folder"));
     put_pair(folder.path(), &authority.server());
     let tls = Arc::new(ServerTls::load(files(folder.path())).expect("sound files"));
@@ -200,7 +200,7 @@ async fn a_caller_that_writes_on_over_tls_reads_its_last_answer() {
 }
 
 #[tokio::test]
-async fn a_caller_that_writes_on_over_http_1_reads_its_last_answer() {
+async fn shutdown_lets_a_writing_caller_over_http1_read_its_last_answer() {
     let sidecar = sidecar(FrontLimits::default()).await;
     let mut stream = TcpStream::connect(sidecar.address).await.expect("connects");
     let whole = webhook::review("last", 1000);
@@ -222,7 +222,7 @@ async fn a_caller_that_writes_on_over_http_1_reads_its_last_answer() {
 }
 
 #[tokio::test]
-async fn one_that_never_closes_holds_up_the_end_for_a_bounded_time_and_is_not_counted_as_cut() {
+async fn shutdown_waits_a_bounded_time_for_a_caller_that_never_closes() {
     let sidecar = sidecar(FrontLimits { drain: Duration::from_millis(200), ..FrontLimits::default() }).await;
     let mut caller = Bytewise::begin(TcpStream::connect(sidecar.address).await.expect("connects")).await;
     let message = review("1", 10);

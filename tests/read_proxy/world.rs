@@ -19,9 +19,9 @@ use std::{
 
 use bytes::Bytes;
 use gatepost::{
-    app::ProxyAdmin,
     kube::KubeAccess,
     proxy::{Cluster, ProxiedResources, Proxy, ProxySettings, RequestOrigin, listen},
+    runtime::ProxyAdmin,
     telemetry::Metrics,
     tls::{FileCheck, ServerFiles, ServerTls, client_user},
 };

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
 use gatepost::{
     model::Verdict,
-    review::{Gate, Reasons},
+    review::{AdmissionDeps, Reasons},
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -24,7 +24,7 @@ use tokio::{
 const LONG: Duration = Duration::from_secs(30);
 
 /// A gate with one hook there, under that failure policy.
-fn gated(url: &str, policy: &str) -> Arc<Gate> {
+fn gated(url: &str, policy: &str) -> Arc<AdmissionDeps> {
     let more = format!("timeout: 30s\nsideEffects: None\nfailurePolicy: {policy}");
     gate(&document(&[hook("h.example.com", url, &more)]), Reasons::First)
 }

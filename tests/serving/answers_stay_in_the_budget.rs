@@ -15,14 +15,14 @@ use gatepost::{
     live::{CallTarget, Generation, LiveHook},
     memory::{MemoryBudget, Purpose},
     model::Phase,
-    review::{Gate, Reasons},
+    review::{AdmissionDeps, Reasons},
     wire::pb::k8s::io::apimachinery::pkg::runtime::RawExtension,
 };
 use serde_json::json;
 use tokio::runtime::Handle;
 
 /// Has the answers of all hooks held in that budget.
-fn hold_in(gate: &Gate, memory: &Arc<MemoryBudget>) {
+fn hold_in(gate: &AdmissionDeps, memory: &Arc<MemoryBudget>) {
     let resources = Resources::new(Arc::clone(memory), ConnectionBudget::new(usize::MAX));
     let former = gate.current.load();
     let channel =
@@ -69,7 +69,7 @@ async fn a_patch_is_held_while_a_slower_hook_is_waited_for() {
 }
 
 #[tokio::test]
-async fn what_a_patch_opens_is_in_the_budget_too() {
+async fn memory_that_a_patch_opens_counts_in_the_budget() {
     // The members of the annotations stand alone to be compared; each takes many times its bytes.
     let annotations: serde_json::Map<_, _> = (0..5000).map(|n| (n.to_string(), json!(""))).collect();
     let test = json!([{"op": "test", "path": "/metadata/annotations", "value": annotations}]);

@@ -149,7 +149,7 @@ async fn compressed_messages() {
 }
 
 #[tokio::test]
-async fn what_is_not_grpc() {
+async fn requests_that_are_not_grpc_are_refused() {
     let json = with(grpc(REVIEW), "content-type", "application/json");
     let ended = between_good_calls(json, vec![Bytes::from_static(b"{}")]).await;
     assert_eq!((ended.http, ended.status), (StatusCode::UNSUPPORTED_MEDIA_TYPE, None));

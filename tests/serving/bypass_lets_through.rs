@@ -14,9 +14,9 @@ use crate::support::{
     scripted_hook::{Script, ScriptedHook},
 };
 use gatepost::{
-    live::{Current, break_glass::GlassOrigin, current::STALE_AFTER},
+    live::{Current, STALE_AFTER, break_glass::GlassOrigin},
     model::{BreakGlass, Review, Verdict},
-    review::{Gate, Reasons, decide},
+    review::{AdmissionDeps, Reasons, decide},
     telemetry::Audit,
     wire::{
         inbound, json_view,
@@ -29,13 +29,13 @@ use gatepost::{
 use serde_json::{Value, json};
 
 /// A gate over hooks that say no, with these bypass rules.
-fn refusing(no: &ScriptedHook, rules: &str) -> Arc<Gate> {
+fn refusing(no: &ScriptedHook, rules: &str) -> Arc<AdmissionDeps> {
     let hooks = [hook("a.example.com", &no.url(), ""), hook("b.example.com", &no.url(), "")];
     gate(&(document(&hooks) + "bypass:\n" + rules), Reasons::First)
 }
 
 /// The same generation and counters, last read so long ago, or never.
-fn aged(gate: &Gate, age: Option<Duration>) -> Gate {
+fn aged(gate: &AdmissionDeps, age: Option<Duration>) -> AdmissionDeps {
     let now = Instant::now();
     let current = Current::new(now.checked_sub(Duration::from_secs(60)).unwrap_or(now));
     current.publish(gate.current.load());
@@ -43,7 +43,7 @@ fn aged(gate: &Gate, age: Option<Duration>) -> Gate {
         current.stamp(started);
     }
     let (metrics, audit) = (Arc::clone(&gate.metrics), Arc::new(Audit::off()));
-    Gate {
+    AdmissionDeps {
         current: Arc::new(current),
         metrics,
         audit,
@@ -57,7 +57,7 @@ fn aged(gate: &Gate, age: Option<Duration>) -> Gate {
     }
 }
 
-fn stale(gate: &Gate) -> Gate {
+fn stale(gate: &AdmissionDeps) -> AdmissionDeps {
     aged(gate, Some(STALE_AFTER))
 }
 

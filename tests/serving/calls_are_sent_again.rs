@@ -9,7 +9,7 @@ use crate::support::{
     scripted_hook::{Script, ScriptedHook},
 };
 use gatepost::{
-    review::{Gate, Reasons},
+    review::{AdmissionDeps, Reasons},
     wire::pb::k8s::io::api::admission::v1::AdmissionRequest,
 };
 use h2::Reason;
@@ -19,7 +19,7 @@ const HARMLESS_ON_DRY_RUN: &str = "sideEffects: NoneOnDryRun";
 const HARMFUL: &str = "failurePolicy: Fail";
 const RETRY: &str = "failurePolicy: Retry\nsideEffects: None";
 
-fn gate_to(url: &str, terms: &str) -> Arc<Gate> {
+fn gate_to(url: &str, terms: &str) -> Arc<AdmissionDeps> {
     gate(&document(&[hook("h.example.com", url, terms)]), Reasons::First)
 }
 

@@ -165,7 +165,7 @@ fn every_row_comes_to_what_go_says_but_for_the_differences_that_are_named() {
 }
 
 #[test]
-fn what_is_wrong_with_an_authority_is_reported() {
+fn faults_of_an_authority_are_reported() {
     let table = table();
     for (name, wanted) in [
         ("the authority: expired", "the certificate of its authority has expired: renew it"),

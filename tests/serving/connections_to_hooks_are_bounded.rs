@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::front::until;
 use crate::support;
 use crate::support::http_hook::{HTTP1, HttpHook, HttpScript};
 use bytes::Bytes;
@@ -58,15 +59,6 @@ async fn arrivals(responses: &Responses, calls: usize) -> Vec<Arrival> {
         all.extend(timeout(LONG, responses.take()).await.expect("something arrives"));
     }
     all
-}
-
-async fn until(what: &str, holds: impl Fn() -> bool) {
-    let waiting = async {
-        while !holds() {
-            tokio::task::yield_now().await;
-        }
-    };
-    timeout(LONG, waiting).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
 /// The tags of the calls that the hook has seen, in order.
@@ -203,7 +195,7 @@ async fn hooks_that_take_all_connections_leave_the_others_what_is_guaranteed() {
 }
 
 #[tokio::test]
-async fn what_a_channel_has_taken_is_given_back_with_it() {
+async fn dropped_channel_returns_its_connections_to_the_budget() {
     let connections = ConnectionBudget::new(1000);
     let resources = Resources::new(MemoryBudget::unlimited(), connections.clone());
     for protocol in [&[HTTP1][..], &[support::http_hook::H2]] {

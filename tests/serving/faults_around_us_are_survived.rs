@@ -138,7 +138,10 @@ async fn a_hook_whose_name_is_not_found_fails_by_name_and_its_policy_decides() {
             format!("{{hook=\"gone.example.com\",type=\"validating\",kind=\"connect\",policy=\"{policy}\"}} 1\n");
         assert!(text.contains(&sample), "{sample} in {text}");
     }
-    assert!(current.is_fresh(std::time::Instant::now()) && current.failed_read().is_none(), "no read needs a name");
+    assert!(
+        current.is_fresh(std::time::Instant::now()) && current.status().failed_read.get().is_none(),
+        "no read needs a name"
+    );
     drop(caller);
     tokio::task::spawn_blocking(|| drop(configured)).await.expect("stops");
 }

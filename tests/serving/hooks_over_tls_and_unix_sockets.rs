@@ -16,9 +16,9 @@ use crate::support::{
     sidecar::Configured,
 };
 use gatepost::{
-    app::{Running, Settings, Sidecar},
-    cli::ask::ask,
+    commands::review::ask,
     hooks::Method,
+    runtime::{Running, Settings, Sidecar},
     snapshot::parse_url,
     wire::pb::k8s::io::api::admission::v1::AdmissionResponse,
 };
@@ -91,7 +91,7 @@ fn tls_hook(url: &str, keys: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_trusted_is_asked_and_what_is_not_says_why() {
+async fn trusted_hooks_are_called_and_untrusted_ones_fail_with_the_reason() {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path();
     certificates(folder, "ours");

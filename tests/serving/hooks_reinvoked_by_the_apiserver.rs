@@ -12,14 +12,14 @@ use crate::support::{
 };
 use gatepost::{
     model::{Phase, Reinvocation, Rope, registration::Segment},
-    review::{Caller, Gate, Reasons, decide},
+    review::{AdmissionDeps, Caller, Reasons, decide},
     wire::inbound::view,
 };
 
 const NAMES: [&str; 4] = ["a", "again", "b", "c"];
 
 /// Hooks with `Never`, but for `again`.
-fn configured(hooks: &[HttpHook; 4], isolate: bool) -> std::sync::Arc<Gate> {
+fn configured(hooks: &[HttpHook; 4], isolate: bool) -> std::sync::Arc<AdmissionDeps> {
     let entries: Vec<_> = NAMES
         .into_iter()
         .zip(hooks)
@@ -36,7 +36,7 @@ fn configured(hooks: &[HttpHook; 4], isolate: bool) -> std::sync::Arc<Gate> {
 }
 
 /// One request as kube-apiserver sends it: every segment once, then once more those that have `IfNeeded`.
-async fn reviewed_twice(gate: &Gate) {
+async fn reviewed_twice(gate: &AdmissionDeps) {
     let generation = gate.current.load();
     let mut segments: Vec<(Segment, bool)> = Vec::new();
     for (hook, segment) in generation.snapshot.segments() {

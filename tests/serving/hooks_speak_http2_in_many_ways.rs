@@ -177,7 +177,7 @@ fn listening(process: u32) -> Option<SocketAddr> {
 }
 
 #[test]
-fn what_does_not_run_here_is_said_although_its_test_passes() {
+fn skipped_test_prints_not_run() {
     let one = ["--exact", "hooks_speak_http2_in_many_ways::nghttp2_with_windows_of_every_size"];
     let mut again = Command::new(env::current_exe().expect("a test binary"));
     let output = again.args(one).env("PATH", "/nowhere").output().expect("runs");

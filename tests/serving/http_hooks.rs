@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::front::until;
 use crate::support::http_hook::{H2, HTTP1, HttpHook, HttpScript};
 use bytes::Bytes;
 use gatepost::{
@@ -68,16 +69,6 @@ async fn answers(responses: &Responses, calls: usize) {
             arrived += 1;
         }
     }
-}
-
-/// Waits until it holds, giving way to the other tasks in between.
-async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let waiting = async {
-        while !holds() {
-            tokio::task::yield_now().await;
-        }
-    };
-    timeout(LONG, waiting).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
 /// A hook for each way there is.
@@ -395,7 +386,7 @@ async fn informational_heads_are_passed_by() {
 }
 
 #[tokio::test]
-async fn what_is_not_http_says_so() {
+async fn answer_that_is_not_http_fails_the_call() {
     for (answer, is_not_http) in [
         (&b"SSH-2.0-OpenSSH_9.9\r\n"[..], true),
         (b"HTTP/1.1 two hundred\r\n\r\n", true),

@@ -18,7 +18,7 @@ use gatepost::{
     memory::MemoryBudget,
     model::{BreakGlass, Phase, Rope, Verdict},
     patch::{Document, Patch, PatchLimits},
-    review::{Caller, Gate, Reasons, decide},
+    review::{AdmissionDeps, Caller, Reasons, decide},
     wire::{
         inbound::view,
         pb::k8s::io::{
@@ -32,7 +32,7 @@ use serde_json::{Value, json};
 const LONG: Duration = Duration::from_secs(20);
 
 /// Initializers of Pods, and hooks, in one configuration; the namespace `shop` is of team red.
-fn configured(initializers: &str, hooks: &str) -> Arc<Gate> {
+fn configured(initializers: &str, hooks: &str) -> Arc<AdmissionDeps> {
     let yaml = format!(
         r"
 apiVersion: gatepost.dev/v1alpha1
@@ -57,7 +57,7 @@ fn labels(name: &str, more: &str, labels: &str) -> String {
     format!("  - {{name: {name}.example.com, {more} builtIn: {{labels: {{{labels}}}}}}}\n")
 }
 
-async fn ask(gate: &Gate, phase: Phase, request: AdmissionRequest) -> Verdict {
+async fn ask(gate: &AdmissionDeps, phase: Phase, request: AdmissionRequest) -> Verdict {
     let review = view(Rope::new([message(request)])).unwrap();
     decide(gate, &review, &Caller { phase, ..caller(LONG) }).await
 }
@@ -223,7 +223,7 @@ async fn an_object_that_is_not_complete_yet_is_completed_before_it_is_validated(
 }
 
 #[tokio::test]
-async fn what_cannot_be_initialized_is_passed_over_or_not_created() {
+async fn failed_initializer_is_passed_over_or_rejects_by_policy() {
     let env = |policy: &str| {
         format!(
             "  - {{name: env.example.com, failurePolicy: {policy}, builtIn: {{env: [{{name: A, value: secret}}]}}}}\n"
@@ -295,7 +295,7 @@ async fn one_that_break_glass_leaves_out_does_not_act_whoever_names_it() {
 }
 
 #[tokio::test]
-async fn nobody_knows_the_namespace_and_the_next_one_acts_in_time() {
+async fn unknown_namespace_leaves_the_next_initializer_its_time() {
     let initializers = labels("a", "timeout: 100ms,", "a: '${namespace.labels.team}'") + &labels("b", "", "b: x");
     let mut gate = Arc::into_inner(configured(&initializers, "")).unwrap();
     let (namespaces, _unanswered) = Namespaces::new(Instant::now());
@@ -308,7 +308,7 @@ async fn nobody_knows_the_namespace_and_the_next_one_acts_in_time() {
 }
 
 #[tokio::test]
-async fn what_waits_for_a_namespace_leaves_time_for_what_is_behind_it() {
+async fn namespace_lookup_leaves_time_for_later_initializers() {
     let validating = HttpHook::plain(HttpScript::Judge(Judge::new(|_| json!({"allowed": true})))).await;
     let attached = |name: &str, more: &str| {
         format!("  - {{name: {name}.example.com, timeout: 100ms, {more} attach: {{commonNames: [x]}}}}\n")

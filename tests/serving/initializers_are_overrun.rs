@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use gatepost::{
-    live::hub::ToInstance,
+    initialize::hub::ToInstance,
     model::{Phase, Rope, StatusInfo},
     review::{Caller, decide},
     wire::inbound::view,

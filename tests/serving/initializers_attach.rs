@@ -10,7 +10,7 @@ use gatepost::{
     live::Generation,
     memory::MemoryBudget,
     model::{Phase, Rope, Verdict},
-    review::{Caller, Gate, Reasons, decide},
+    review::{AdmissionDeps, Caller, Reasons, decide},
     wire::{
         inbound::view,
         outbound::framed,
@@ -43,7 +43,7 @@ use crate::{
 
 pub(crate) const TOKEN: &str = "open sesame";
 
-pub(crate) fn configured(initializers: &str) -> Arc<Gate> {
+pub(crate) fn configured(initializers: &str) -> Arc<AdmissionDeps> {
     let digest: String = Sha256::digest(TOKEN).iter().map(|byte| format!("{byte:02x}")).collect();
     let yaml = format!(
         r"
@@ -63,13 +63,13 @@ metadata: {{name: shop, labels: {{team: red}}}}
     gate(&yaml.replace("@TOKEN", &format!("attach: {{tokenSha256: ['{digest}']}}")), Reasons::First)
 }
 
-pub(crate) async fn serving(gate: &Arc<Gate>) -> Sidecar {
+pub(crate) async fn serving(gate: &Arc<AdmissionDeps>) -> Sidecar {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     before(Arc::clone(gate), FrontLimits::default(), address, Bound::Tcp(listener))
 }
 
-pub(crate) async fn create(gate: &Gate, request: AdmissionRequest) -> Verdict {
+pub(crate) async fn create(gate: &AdmissionDeps, request: AdmissionRequest) -> Verdict {
     let review = view(Rope::new([message(request)])).unwrap();
     decide(gate, &review, &Caller { phase: Phase::Mutate, ..caller(LONG) }).await
 }
@@ -453,7 +453,7 @@ async fn where_there_is_no_memory_nothing_is_created_and_no_initializer_passed_o
 #[tokio::test]
 async fn a_name_is_vacant_since_the_configuration_that_names_it() {
     let gate = configured("  - {name: a.example.com, @TOKEN}\n");
-    let vacant = |gate: &Gate| {
+    let vacant = |gate: &AdmissionDeps| {
         let names = gate.current.hub().names();
         names.iter().map(|name| (name.name.to_string(), name.vacant_since.unwrap())).collect::<Vec<_>>()
     };

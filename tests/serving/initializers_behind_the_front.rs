@@ -11,7 +11,10 @@ use base64::Engine as _;
 use bytes::Bytes;
 use gatepost::{
     front::{Bound, FrontLimits},
-    live::hub::{Attached, TaskFailure, TaskMessage},
+    initialize::{
+        TurnFailure,
+        hub::{Attachment, TaskMessage},
+    },
     memory::{MemoryBudget, Purpose},
     tls::{ServerFiles, ServerTls},
     wire::pb::{
@@ -123,7 +126,7 @@ async fn no_more_objects_are_held_than_there_is_room_for() {
     let silent = |name: &&str| hub.attach(&Arc::from(*name), 1, Instant::now()).unwrap();
     let silent: Vec<_> = [NAME, "b", "c", "d", "e"].iter().map(silent).collect();
     let held = |wanted: usize| {
-        silent.iter().for_each(Attached::heard);
+        silent.iter().for_each(Attachment::renew);
         hub.held() == wanted
     };
     let holds: Vec<_> = (0..1000).map(|n| hold(NAME, n)).collect();
@@ -144,7 +147,7 @@ async fn no_more_objects_are_held_than_there_is_room_for() {
     let others: Vec<_> = ["b", "c", "d"].into_iter().flat_map(|name| (0..1000).map(move |n| (name, n))).collect();
     let others: Vec<_> = others.into_iter().map(|(name, n)| hold(name, n)).collect();
     until("all are held", || held(4000)).await;
-    assert_eq!(hold("e", 0).await.unwrap(), Some(TaskFailure::Full));
+    assert_eq!(hold("e", 0).await.unwrap(), Some(TurnFailure::Full));
     // Holds that are given up leave room.
     holds.iter().chain(&others).for_each(|hold| hold.abort());
     until("none is held", || held(0)).await;

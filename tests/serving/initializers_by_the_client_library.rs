@@ -9,7 +9,7 @@ use std::sync::{
 use gatepost::{
     client::{InitializerClient, NewObject, ObjectChange, ObjectRefusal},
     front::{Bound, FrontLimits},
-    review::Gate,
+    review::AdmissionDeps,
 };
 use serde_json::json;
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
@@ -66,8 +66,8 @@ async fn act(object: NewObject) -> Result<ObjectChange, ObjectRefusal> {
     }
 }
 
-async fn attached(gates: &[&Arc<Gate>]) {
-    let has = |gate: &Gate| gate.current.hub().names().iter().any(|one| one.instances == 1);
+async fn attached(gates: &[&Arc<AdmissionDeps>]) {
+    let has = |gate: &AdmissionDeps| gate.current.hub().names().iter().any(|one| one.instances == 1);
     until("attached", || gates.iter().all(|gate| has(gate))).await;
 }
 

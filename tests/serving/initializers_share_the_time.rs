@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use gatepost::{
     model::{Phase, Rope, Verdict},
-    review::{Caller, Gate, decide},
+    review::{AdmissionDeps, Caller, decide},
     wire::{
         inbound::view,
         pb::gatepost::v1::{Done, initializer_answer::Outcome},
@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-async fn create(gate: &Gate, within: Duration) -> Verdict {
+async fn create(gate: &AdmissionDeps, within: Duration) -> Verdict {
     let review = view(Rope::new([message(create_pod("u", 0))])).unwrap();
     decide(gate, &review, &Caller { phase: Phase::Mutate, ..caller(within) }).await
 }

@@ -25,7 +25,7 @@ use gatepost::{
         authorizer::{AccessQuestion, Decided},
     },
     model::Phase,
-    review::{Gate, Reasons},
+    review::{AdmissionDeps, Reasons},
     wire::pb::k8s::io::{
         api::{admission::v1::AdmissionRequest, authentication::v1::UserInfo},
         apimachinery::pkg::runtime::RawExtension,
@@ -33,7 +33,7 @@ use gatepost::{
 };
 
 /// Reviews for which the conditions of this hook were not met: excluded, and failed.
-fn unmet(gate: &Gate, name: &str, hook_type: &str) -> [u64; 2] {
+fn unmet(gate: &AdmissionDeps, name: &str, hook_type: &str) -> [u64; 2] {
     let metrics = gate.metrics.render().expect("metrics");
     ["exclusions", "errors"].map(|what| {
         let sample =
@@ -44,7 +44,7 @@ fn unmet(gate: &Gate, name: &str, hook_type: &str) -> [u64; 2] {
 }
 
 /// Evaluations of this hook's conditions that were timed; `None` where the metric has no such hook.
-fn evaluated(gate: &Gate, name: &str, hook_type: &str) -> Option<u64> {
+fn evaluated(gate: &AdmissionDeps, name: &str, hook_type: &str) -> Option<u64> {
     let metrics = gate.metrics.render().expect("metrics");
     let sample = format!(
         "gatepost_hook_match_condition_duration_seconds_count{{hook=\"{name}.example.com\",type=\"{hook_type}\"}} "
@@ -248,7 +248,7 @@ async fn a_condition_that_takes_longer_than_its_request_ends_with_it() {
 }
 
 /// A gate whose authorizer allows `get`, or cannot be asked about it; and how often it was asked.
-fn authorized(yaml: &str, decided: fn() -> Decided) -> (Arc<Gate>, Arc<AtomicUsize>) {
+fn authorized(yaml: &str, decided: fn() -> Decided) -> (Arc<AdmissionDeps>, Arc<AtomicUsize>) {
     let (authorizer, mut questions) = Authorizer::new();
     let mut gate = gate(yaml, Reasons::First);
     Arc::get_mut(&mut gate).expect("nobody else has it").authorizer = Some(authorizer);

@@ -19,7 +19,7 @@ use gatepost::{
     live::{Current, Rotation, break_glass::GlassOrigin},
     memory::MemoryBudget,
     model::{BreakGlass, Phase},
-    review::{Gate, Reasons, Speculation},
+    review::{AdmissionDeps, Reasons, Speculation},
     telemetry::{Audit, Metrics},
 };
 use serde_json::json;
@@ -29,7 +29,7 @@ async fn two() -> [HttpHook; 2] {
     [HttpHook::plain(HttpScript::Deny("seen")).await, judging(|_| add_label("a", "1")).await]
 }
 
-fn gate_of(hooks: &[HttpHook; 2], rules: &str) -> Arc<Gate> {
+fn gate_of(hooks: &[HttpHook; 2], rules: &str) -> Arc<AdmissionDeps> {
     let entries = [
         entry("no", "Mutating", &hooks[0], "sideEffects: None"),
         entry("label", "Mutating", &hooks[1], "sideEffects: None"),
@@ -38,7 +38,7 @@ fn gate_of(hooks: &[HttpHook; 2], rules: &str) -> Arc<Gate> {
 }
 
 /// The same generation, last read a minute ago.
-fn stale(gate: &Gate) -> Gate {
+fn stale(gate: &AdmissionDeps) -> AdmissionDeps {
     let now = Instant::now();
     let started = now.checked_sub(Duration::from_secs(60)).unwrap();
     let current = Current::new(started);
@@ -47,8 +47,8 @@ fn stale(gate: &Gate) -> Gate {
     over(Arc::new(current), Arc::clone(&gate.metrics))
 }
 
-fn over(current: Arc<Current>, metrics: Arc<Metrics>) -> Gate {
-    Gate {
+fn over(current: Arc<Current>, metrics: Arc<Metrics>) -> AdmissionDeps {
+    AdmissionDeps {
         current,
         metrics,
         audit: Arc::new(Audit::off()),
@@ -120,7 +120,7 @@ async fn break_glass_opens_one_and_is_loud() {
 }
 
 /// A gate over what a sidecar has in force.
-fn gate_in(Configured { running, .. }: &Configured) -> Gate {
+fn gate_in(Configured { running, .. }: &Configured) -> AdmissionDeps {
     over(Arc::clone(&running.current), Arc::clone(&running.metrics))
 }
 
@@ -148,7 +148,7 @@ async fn one_that_passes_no_probe_changes_nothing_and_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn what_is_learned_of_a_hook_outlives_a_change_of_the_configuration() {
+async fn patch_rates_survive_a_configuration_change() {
     let (first, second) = (judging(|_| add_label("a", "1")).await, judging(|_| json!({"allowed": true})).await);
     let entries = |more: &str| {
         [

@@ -14,7 +14,7 @@ use crate::support::{
 use gatepost::{
     memory::MemoryBudget,
     model::{Phase, Verdict},
-    review::{Gate, Reasons},
+    review::{AdmissionDeps, Reasons},
     wire::{
         outbound::framed,
         pb::k8s::io::api::admission::v1::{AdmissionRequest, AdmissionResponse, AdmissionReview},
@@ -26,12 +26,12 @@ use serde_json::{Value, json};
 const OPEN: &str = "bypass:\n- {name: open, reason: a test, effect: FailOpen, users: [ann]}\n";
 
 /// A hook that may do anything, between two that do no wrong.
-async fn among_others(policy: &str) -> (HttpHook, [HttpHook; 2], std::sync::Arc<Gate>) {
+async fn among_others(policy: &str) -> (HttpHook, [HttpHook; 2], std::sync::Arc<AdmissionDeps>) {
     among_others_with(policy, "").await
 }
 
 /// The same, with more in the document.
-async fn among_others_with(policy: &str, more: &str) -> (HttpHook, [HttpHook; 2], std::sync::Arc<Gate>) {
+async fn among_others_with(policy: &str, more: &str) -> (HttpHook, [HttpHook; 2], std::sync::Arc<AdmissionDeps>) {
     let hook = HttpHook::plain(HttpScript::Allow).await;
     let others = [HttpHook::plain(HttpScript::Allow).await, HttpHook::plain(HttpScript::Allow).await];
     let entries = [
@@ -60,7 +60,7 @@ fn raw_patch(text: &[u8]) -> Value {
 }
 
 #[tokio::test]
-async fn what_a_patch_may_not_is_refused_in_the_hooks_name_whatever_its_policy() {
+async fn forbidden_patch_rejects_in_the_hooks_name_under_every_policy() {
     let replace = |path: &str| patch(json!([{"op": "replace", "path": path, "value": "hunter2"}]));
     let cases = [
         (patch(json!([{"op": "remove", "path": "/spec/nowhere/at/all"}])), "operation 0"),
@@ -193,14 +193,14 @@ async fn two_hooks_do_not_add_twice_as_much() {
 }
 
 /// The next request is decided as if nothing had been.
-async fn goes_on(hook: &HttpHook, gate: &Gate) {
+async fn goes_on(hook: &HttpHook, gate: &AdmissionDeps) {
     hook.set(HttpScript::Respond(add_label("a", "1")));
     let verdict = ask(gate, Phase::Mutate, create_pod("u", 0)).await;
     assert!(verdict.allowed() && verdict.patch.is_some(), "{:?}", verdict.refusal);
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_a_failed_call_and_the_policy_decides() {
+async fn unreadable_patch_is_a_failed_call() {
     let operations = |count: usize| {
         let one = json!({"op": "replace", "path": "/metadata/labels/app", "value": "hunter2"});
         patch(std::iter::repeat_n(one, count).collect())
@@ -298,7 +298,7 @@ async fn an_answer_sent_twice_over_grpc_is_a_failed_call() {
 #[tokio::test]
 async fn a_patched_object_is_held_in_the_memory_budget() {
     let (hook, _others, gate) = among_others("Ignore").await;
-    let gate = Gate { memory: MemoryBudget::new(1 << 20), ..std::sync::Arc::into_inner(gate).unwrap() };
+    let gate = AdmissionDeps { memory: MemoryBudget::new(1 << 20), ..std::sync::Arc::into_inner(gate).unwrap() };
     let large = json!([{"op": "add", "path": "/spec/large", "value": "hunter2".repeat(60_000)}]);
     hook.set(HttpScript::Respond(patch(large)));
     let refusal = ask(&gate, Phase::Mutate, create_pod("u", 0)).await.refusal.expect("no room for it");

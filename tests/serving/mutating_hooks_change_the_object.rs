@@ -15,7 +15,7 @@ use crate::support::{
 use gatepost::{
     hooks::Channel,
     model::{Dispatch, Endpoint, Phase, Rope, Transport, Verdict, hook::Address},
-    review::{Caller, Gate, Reasons, Speculation, decide},
+    review::{AdmissionDeps, Caller, Reasons, Speculation, decide},
     telemetry::Audit,
     wire::{
         inbound::view,
@@ -119,7 +119,7 @@ async fn one_budget_for_all_that_hang() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("audit.jsonl");
     let audit = Arc::new(Audit::to_path(&log, || {}).unwrap());
-    let gate = Arc::new(Gate { audit, ..Arc::into_inner(gate(&document(&entries), Reasons::First)).unwrap() });
+    let gate = Arc::new(AdmissionDeps { audit, ..Arc::into_inner(gate(&document(&entries), Reasons::First)).unwrap() });
     let review = view(Rope::new([message(create_pod("u", 0))])).unwrap();
     let caller = Caller { phase: Phase::Mutate, ..caller(Duration::from_millis(1500)) };
     let verdict = decide(&gate, &review, &caller).await;
@@ -227,7 +227,7 @@ fn calls(hooks: &[HttpHook]) -> Vec<usize> {
 }
 
 /// Number of calls of each hook that did not count.
-fn in_vain(gate: &Gate, hooks: usize) -> Vec<usize> {
+fn in_vain(gate: &AdmissionDeps, hooks: usize) -> Vec<usize> {
     let metrics = gate.metrics.render().unwrap();
     let of = |n: usize| {
         let sample = format!(r#"gatepost_hook_calls_in_vain_total{{hook="h{n}.example.com",type="mutating"}} "#);
@@ -309,8 +309,8 @@ async fn no_more_calls_are_in_vain_than_there_are_hooks() {
 }
 
 /// The gate, with hooks asked in this way.
-fn with(gate: Arc<Gate>, speculation: Speculation) -> Gate {
-    Gate { speculation, ..Arc::into_inner(gate).unwrap() }
+fn with(gate: Arc<AdmissionDeps>, speculation: Speculation) -> AdmissionDeps {
+    AdmissionDeps { speculation, ..Arc::into_inner(gate).unwrap() }
 }
 
 /// Behaviour of a made-up hook.

@@ -5,14 +5,12 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use gatepost::model::initialization::{PENDING_LABEL, STATE_ANNOTATION, id_in_pending_warning, pending_warning};
 use gatepost::{
-    initialize::{
-        Initializers,
-        label::{self, PENDING, STATE, State},
-    },
+    initialize::{Initializers, marks::InitState},
     model::{Phase, Rope, Verdict},
     patch::{Document, Patch, PatchLimits},
-    review::{Caller, Gate, Reasons, decide},
+    review::{AdmissionDeps, Caller, Reasons, decide},
     wire::{
         inbound::view,
         pb::k8s::io::{
@@ -28,7 +26,7 @@ use crate::support::{
     reviews::{create_pod, message},
 };
 
-fn by_label() -> Arc<Gate> {
+fn by_label() -> Arc<AdmissionDeps> {
     let yaml = r"
 apiVersion: gatepost.dev/v1alpha1
 kind: AdmissionControlConfiguration
@@ -46,7 +44,7 @@ resourceInitializers:
     gate
 }
 
-async fn ask(gate: &Gate, phase: Phase, request: AdmissionRequest) -> Verdict {
+async fn ask(gate: &AdmissionDeps, phase: Phase, request: AdmissionRequest) -> Verdict {
     let review = view(Rope::new([message(request)])).unwrap();
     decide(gate, &review, &Caller { phase, ..caller(Duration::from_secs(20)) }).await
 }
@@ -81,20 +79,20 @@ fn code(verdict: &Verdict) -> i32 {
     verdict.refusal.as_ref().map_or(0, |refusal| refusal.code)
 }
 
-fn state(object: &Value) -> State {
-    State::read(object["metadata"]["annotations"][STATE].as_str().unwrap()).unwrap()
+fn state(object: &Value) -> InitState {
+    InitState::read(object["metadata"]["annotations"][STATE_ANNOTATION].as_str().unwrap()).unwrap()
 }
 
-fn with(object: &Value, state: &State, label: bool) -> Value {
+fn with(object: &Value, state: &InitState, label: bool) -> Value {
     let mut object = object.clone();
-    object["metadata"]["annotations"][STATE] = state.write().unwrap().into();
+    object["metadata"]["annotations"][STATE_ANNOTATION] = state.write().unwrap().into();
     if !label {
-        object["metadata"]["labels"].as_object_mut().unwrap().remove(PENDING);
+        object["metadata"]["labels"].as_object_mut().unwrap().remove(PENDING_LABEL);
     }
     object
 }
 
-async fn stored(gate: &Gate) -> Value {
+async fn stored(gate: &AdmissionDeps) -> Value {
     patched(&ask(gate, Phase::Mutate, create("ann", &pod())).await, &pod())
 }
 
@@ -103,27 +101,30 @@ async fn a_new_object_is_marked_with_its_list_and_its_creator_and_nobody_has_act
     let gate = by_label();
     // Also where the manifest is that of one that was finished.
     let mut again = pod();
-    again["metadata"]["annotations"] = json!({STATE: State::completed().write().unwrap()});
+    again["metadata"]["annotations"] = json!({STATE_ANNOTATION: InitState::completed().write().unwrap()});
     let marked = patched(&ask(&gate, Phase::Mutate, create("bob", &again)).await, &again);
     assert_eq!(state(&marked).username(), Some("bob"));
     let verdict = ask(&gate, Phase::Mutate, create("ann", &pod())).await;
     let stored = patched(&verdict, &pod());
-    let id = stored["metadata"]["labels"][PENDING].as_str().unwrap();
-    assert_eq!(verdict.warnings, [label::warning(id)]);
-    assert!(label::is_id(id) && stored["metadata"]["labels"]["by"].is_null(), "{stored}");
+    let id = stored["metadata"]["labels"][PENDING_LABEL].as_str().unwrap();
+    assert_eq!(verdict.warnings, [pending_warning(id)]);
+    assert!(
+        id_in_pending_warning(&pending_warning(id)).is_some() && stored["metadata"]["labels"]["by"].is_null(),
+        "{stored}"
+    );
     let state = state(&stored);
     assert_eq!(state.list.pending.iter().map(|name| &**name).collect::<Vec<_>>(), ["a.example.com", "b.example.com"]);
     assert_eq!((state.username(), state.list.result.is_none()), (Some("ann"), true));
     assert_eq!(code(&ask(&gate, Phase::Validate, create("ann", &stored)).await), 0);
     let again = patched(&ask(&gate, Phase::Mutate, create("ann", &stored)).await, &stored);
-    assert_ne!(again["metadata"]["labels"][PENDING], *id, "an id that a client could choose counts for nothing");
+    assert_ne!(again["metadata"]["labels"][PENDING_LABEL], *id, "an id that a client could choose counts for nothing");
     // No caller waits for a dry run, and nothing is stored.
     let dry = AdmissionRequest { dry_run: Some(true), ..create("ann", &pod()) };
     assert_eq!(patched(&ask(&gate, Phase::Mutate, dry).await, &pod()), pod());
 }
 
 #[tokio::test]
-async fn who_may_initialize_passes_them_by_and_nobody_marks_an_object_himself() {
+async fn permitted_users_skip_initializers_and_marks_of_clients_are_refused() {
     let gate = by_label();
     let listed = |names: &str| {
         let mut pod = pod();
@@ -136,7 +137,7 @@ async fn who_may_initialize_passes_them_by_and_nobody_marks_an_object_himself() 
     let one = ask(&gate, Phase::Mutate, create("admin", &listed("b.example.com"))).await;
     assert_eq!(state(&patched(&one, &listed("b.example.com"))).list.pending.len(), 1);
     let mut faked = pod();
-    faked["metadata"]["labels"][PENDING] = "1".into();
+    faked["metadata"]["labels"][PENDING_LABEL] = "1".into();
     for user in ["ann", "admin"] {
         assert_eq!(code(&ask(&gate, Phase::Mutate, create(user, &faked)).await), 403, "{user}");
         assert_eq!(code(&ask(&gate, Phase::Validate, create(user, &faked)).await), 403, "{user}");
@@ -154,8 +155,8 @@ async fn marks_of_an_earlier_call_are_removed_where_nobody_must_act_any_more() {
     changed["metadata"]["labels"]["app"] = json!("db");
     let verdict = ask(&gate, Phase::Mutate, create("ann", &changed)).await;
     let unmarked = patched(&verdict, &changed);
-    assert_eq!(unmarked["metadata"]["labels"][PENDING], Value::Null);
-    assert_eq!(unmarked["metadata"]["annotations"][STATE], Value::Null);
+    assert_eq!(unmarked["metadata"]["labels"][PENDING_LABEL], Value::Null);
+    assert_eq!(unmarked["metadata"]["annotations"][STATE_ANNOTATION], Value::Null);
     assert_eq!(code(&ask(&gate, Phase::Mutate, create("bob", &changed)).await), 403, "they name ann");
 }
 
@@ -207,7 +208,7 @@ async fn whose_turn_is_over_is_recorded_for_clients_that_do_not_say_so() {
     let first = stored(&gate).await;
     let before = state(&first);
     let rest = before.list.pending.iter().skip(1).map(|name| &**name);
-    let second = with(&first, &before.with(Initializers::of(rest)), true);
+    let second = with(&first, &InitState { list: Initializers::of(rest), ..before.clone() }, true);
     let recorded = patched(&ask(&gate, Phase::Mutate, update("a", &first, &second)).await, &second);
     assert_eq!(state(&recorded).done, ["a.example.com".into()]);
     assert_eq!(code(&ask(&gate, Phase::Validate, update("a", &first, &recorded)).await), 0);
@@ -220,12 +221,15 @@ async fn marks_that_an_update_forgets_are_restored_and_else_it_is_refused() {
     let mut without_labels = pod();
     without_labels["metadata"].as_object_mut().unwrap().remove("labels");
     let mut without_label = first.clone();
-    without_label["metadata"]["labels"].as_object_mut().unwrap().remove(PENDING);
+    without_label["metadata"]["labels"].as_object_mut().unwrap().remove(PENDING_LABEL);
     for new in [pod(), without_labels, without_label] {
         let verdict = ask(&gate, Phase::Mutate, update("admin", &first, &new)).await;
         let restored = patched(&verdict, &new);
-        assert_eq!(restored["metadata"]["labels"][PENDING], first["metadata"]["labels"][PENDING]);
-        assert_eq!(restored["metadata"]["annotations"][STATE], first["metadata"]["annotations"][STATE]);
+        assert_eq!(restored["metadata"]["labels"][PENDING_LABEL], first["metadata"]["labels"][PENDING_LABEL]);
+        assert_eq!(
+            restored["metadata"]["annotations"][STATE_ANNOTATION],
+            first["metadata"]["annotations"][STATE_ANNOTATION]
+        );
         assert_eq!(code(&ask(&gate, Phase::Validate, update("admin", &first, &new)).await), 422);
         assert_eq!(code(&ask(&gate, Phase::Mutate, update("ann", &first, &new)).await), 403);
     }

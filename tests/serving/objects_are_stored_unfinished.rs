@@ -9,11 +9,11 @@ use std::{
 
 use bytes::Bytes;
 use gatepost::{
-    live::hub::{Answered, ToInstance},
+    initialize::hub::ToInstance,
     memory::Purpose,
     model::{Phase, Rope, StatusInfo, Verdict},
     patch::{Document, Patch, PatchLimits},
-    review::{Caller, Gate, Reasons, decide},
+    review::{AdmissionDeps, Caller, Reasons, decide},
     wire::{
         inbound::view,
         pb::k8s::io::{
@@ -32,7 +32,7 @@ use crate::support::{
 
 const LONG: Duration = Duration::from_secs(20);
 
-fn configured(initializers: &str, hooks: &str) -> Arc<Gate> {
+fn configured(initializers: &str, hooks: &str) -> Arc<AdmissionDeps> {
     gate(&document(initializers, hooks), Reasons::First)
 }
 
@@ -57,11 +57,11 @@ const IN_TURNS: &str = "  - {name: a.example.com, owners: {users: [a]}}\n  \
      - {name: b.example.com, owners: {users: [b]}}\n";
 
 /// `a` and `b` are owned by somebody of that name, and between them stands one that is built in.
-fn in_turns() -> Arc<Gate> {
+fn in_turns() -> Arc<AdmissionDeps> {
     configured(IN_TURNS, "")
 }
 
-async fn ask(gate: &Gate, request: AdmissionRequest) -> Verdict {
+async fn ask(gate: &AdmissionDeps, request: AdmissionRequest) -> Verdict {
     let review = view(Rope::new([message(request)])).unwrap();
     decide(gate, &review, &Caller { phase: Phase::Review, stores_unfinished: true, ..caller(LONG) }).await
 }
@@ -206,7 +206,7 @@ async fn a_result_stays_and_what_cannot_go_on_in_flight_becomes_one() {
         "  - {name: a.example.com}\n  - {name: gone.example.com, failurePolicy: Fail, attach: {commonNames: [x]}}\n",
         "",
     );
-    gate.current.hub().look();
+    gate.current.hub().tick();
     let stored = patched(&ask(&gate, create(&pod())).await, &pod());
     let mut failed = stored.clone();
     failed["metadata"]["initializers"]["result"] = json!({"status": "Failure", "code": 403, "message": "no"});
@@ -311,7 +311,7 @@ async fn an_initializer_may_refuse_with_any_code_and_many_words() {
             let Some(ToInstance::Task { task, attempt, .. }) = attached.recv().await else { panic!("no task") };
             let status = StatusInfo { code, message: "x".repeat(1 << 20), ..StatusInfo::default() };
             let room = gate.memory.empty(Purpose::Answer);
-            assert!(attached.answer(task, attempt, Answered::Failed(Box::new(status)), room));
+            assert!(attached.answer(task, attempt, Err(Box::new(status)), room));
         };
         let request = AdmissionRequest { uid: Some(code.to_string()), ..update("admin", &stored, &next) };
         let (verdict, ()) = tokio::join!(ask(&gate, request), refusing);

@@ -12,7 +12,7 @@ use gatepost::{
     front::{Bound, FrontLimits},
     model::Rope,
     patch::{Document, Patch, PatchLimits},
-    review::{Gate, Reasons},
+    review::{AdmissionDeps, Reasons},
     wire::pb::k8s::io::api::admission::v1::{AdmissionResponse, AdmissionReview},
 };
 use http::StatusCode;
@@ -35,7 +35,7 @@ use crate::{
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const PATCH: &str = r#"[{"op":"add","path":"/metadata/labels","value":{"a":"1"}}]"#;
 
-async fn front_of(gate: Arc<Gate>) -> Sidecar {
+async fn front_of(gate: Arc<AdmissionDeps>) -> Sidecar {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     gate.current.stamp(Instant::now() + Duration::from_secs(3600));

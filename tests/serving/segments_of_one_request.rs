@@ -11,15 +11,15 @@ use crate::support::{
 };
 use gatepost::{
     model::{Phase, Rope, Verdict, registration::Segment},
-    review::{Caller, Gate, Reasons, decide},
+    review::{AdmissionDeps, Caller, Reasons, decide},
     wire::inbound::view,
 };
 
-async fn ask(gate: &Gate, number: u32) -> Verdict {
+async fn ask(gate: &AdmissionDeps, number: u32) -> Verdict {
     of(gate, Segment { number, of: 3 }).await
 }
 
-async fn of(gate: &Gate, segment: Segment) -> Verdict {
+async fn of(gate: &AdmissionDeps, segment: Segment) -> Verdict {
     let review = view(Rope::new([message(create_pod("u", 0))])).unwrap();
     let segment = Some(segment);
     decide(gate, &review, &Caller { phase: Phase::Mutate, segment, ..caller(LONG) }).await
@@ -31,7 +31,7 @@ async fn three() -> [HttpHook; 3] {
 }
 
 /// Hooks a, b and c; b is isolated, or not.
-fn configured(hooks: &[HttpHook; 3], isolate: bool, rules: &str) -> Arc<Gate> {
+fn configured(hooks: &[HttpHook; 3], isolate: bool, rules: &str) -> Arc<AdmissionDeps> {
     let more = |name| format!("sideEffects: None\nisolate: {}", isolate && name == "b");
     let entries: Vec<_> =
         ["a", "b", "c"].into_iter().zip(hooks).map(|(name, at)| entry(name, "Mutating", at, &more(name))).collect();

@@ -13,7 +13,7 @@ use crate::support::{
 use bytes::Bytes;
 use gatepost::{
     model::{Labels, Rope, Verdict},
-    review::{Gate, Reasons, decide},
+    review::{AdmissionDeps, Reasons, decide},
     wire::{
         inbound::view,
         pb::k8s::io::{
@@ -26,7 +26,7 @@ use gatepost::{
 const NAMESPACES: &str =
     "\n---\napiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {environment: prod}}\n";
 
-async fn ask(gate: &Gate, request: AdmissionRequest, namespace_labels: Option<Labels>) -> Verdict {
+async fn ask(gate: &AdmissionDeps, request: AdmissionRequest, namespace_labels: Option<Labels>) -> Verdict {
     let review = view(Rope::new([message(request)])).expect("a review");
     let caller = gatepost::review::Caller { namespace_labels, ..caller(Duration::from_secs(5)) };
     decide(gate, &review, &caller).await

@@ -10,9 +10,9 @@ use crate::support::{
 };
 use base64::{Engine, engine::general_purpose::STANDARD_NO_PAD};
 use gatepost::{
-    app::{Settings, Sidecar},
     model::Rope,
     review::{Reasons, decide},
+    runtime::{Settings, Sidecar},
     wire::{
         inbound::view,
         pb::{gatepost::v1::NamespaceLabels, k8s::io::api::admission::v1::AdmissionResponse},

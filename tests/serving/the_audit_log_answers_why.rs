@@ -18,7 +18,7 @@ use crate::support::{
 use flate2::{Compression, write::GzEncoder};
 use gatepost::{
     front::{Bound, FrontLimits},
-    review::{Gate, Reasons},
+    review::{AdmissionDeps, Reasons},
     telemetry::Audit,
     wire::pb::k8s::io::{api::admission::v1::AdmissionResponse, apimachinery::pkg::apis::meta::v1::Status},
 };
@@ -46,14 +46,14 @@ async fn denying(message: &str) -> ScriptedHook {
 }
 
 /// A gate over one hook, that audits into this file.
-fn audited(hook: String, log: &Path) -> Gate {
+fn audited(hook: String, log: &Path) -> AdmissionDeps {
     let mut gate = Arc::into_inner(gate(&document(&[hook]), Reasons::First)).unwrap();
     gate.audit = Arc::new(Audit::to_path(log, || {}).unwrap().with_hook_messages(true));
     gate
 }
 
 #[tokio::test]
-async fn what_was_denied_an_hour_ago_is_found_with_its_reason_in_rotated_files_too() {
+async fn old_denial_is_found_with_its_reason_in_rotated_files() {
     let folder = tempfile::tempdir().unwrap();
     let [log, first, second] =
         ["audit.jsonl", "audit.jsonl.1", "audit.jsonl.2.gz"].map(|name| folder.path().join(name));
@@ -154,7 +154,7 @@ fn records_of_several_logs_come_in_order_of_time() {
 }
 
 #[test]
-fn what_cannot_be_read_is_reported_and_the_rest_is_shown() {
+fn unreadable_audit_lines_are_reported_and_the_rest_is_shown() {
     let folder = tempfile::tempdir().unwrap();
     let [log, cut, absent] = ["log", "log.1.gz", "absent"].map(|name| folder.path().join(name));
     fs::write(&log, "{\"time_us\":2,\"uid\":\"u\",\"allowed\":true}\n").unwrap();

@@ -11,11 +11,8 @@ use std::{
 use bytes::{Buf, Bytes, BytesMut};
 use gatepost::{
     front::{Bound, FrontLimits},
-    live::current::STALE_AFTER,
-    review::{
-        Gate, Reasons,
-        read_policy::{ObjectRead, read_policy},
-    },
+    live::STALE_AFTER,
+    review::{AdmissionDeps, ObjectRead, Reasons, read_policy},
     wire::{
         outbound::framed,
         pb::{
@@ -60,11 +57,11 @@ resourceInitializers:
 externalAdmissionHooks: []
 ";
 
-fn configured() -> Arc<Gate> {
+fn configured() -> Arc<AdmissionDeps> {
     gate(CONFIGURATION, Reasons::First)
 }
 
-async fn serving(gate: &Arc<Gate>) -> (Sidecar, Caller) {
+async fn serving(gate: &Arc<AdmissionDeps>) -> (Sidecar, Caller) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let sidecar = before(Arc::clone(gate), FrontLimits::default(), address, Bound::Tcp(listener));
@@ -195,7 +192,7 @@ async fn a_read_shows_what_is_initialized_unless_who_may_asks_for_all() {
 async fn an_outdated_configuration_hides_and_repairs_nothing() {
     let gate = gate(CONFIGURATION, Reasons::First);
     let read = ObjectRead {
-        verb: gatepost::initialize::visibility::ReadVerb::List,
+        verb: gatepost::model::initialization::ReadVerb::List,
         username: "admin".into(),
         user: Arc::default(),
         group: "".into(),
@@ -206,10 +203,13 @@ async fn an_outdated_configuration_hides_and_repairs_nothing() {
     };
     let policy = async || read_policy(&gate, &read, Instant::now() + LONG).await;
     let fresh = policy().await;
-    assert_eq!((fresh.visibility, fresh.must_act.is_some()), (gatepost::initialize::Visibility::All, true));
+    assert_eq!((fresh.visibility, fresh.must_act.is_some()), (gatepost::model::initialization::Visibility::All, true));
     tokio::time::advance(READ_IN + STALE_AFTER + Duration::from_secs(1)).await;
     let outdated = policy().await;
-    assert_eq!((outdated.visibility, outdated.must_act), (gatepost::initialize::Visibility::Initialized, None));
+    assert_eq!(
+        (outdated.visibility, outdated.must_act),
+        (gatepost::model::initialization::Visibility::Initialized, None)
+    );
 }
 
 #[tokio::test]
@@ -307,7 +307,7 @@ async fn reports_that_cannot_be_end_the_stream() {
 }
 
 /// Dropped reports, by reason in the order of the documentation.
-fn dropped(gate: &Gate) -> [u64; 7] {
+fn dropped(gate: &AdmissionDeps) -> [u64; 7] {
     let text = gate.metrics.render().unwrap();
     ["message", "names", "causes", "text", "unknown_object", "unreadable", "no_room"].map(|reason| {
         let sample = format!("gatepost_stored_reports_dropped_total{{reason=\"{reason}\"}} ");

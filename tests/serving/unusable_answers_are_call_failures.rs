@@ -90,7 +90,7 @@ async fn under_ignore_they_are_passed_over_and_named() {
 }
 
 #[tokio::test]
-async fn nobody_listening_is_said_with_the_address() {
+async fn refused_connection_names_the_address() {
     let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("address");
     let gate = gate(&document(&[hook("h.example.com", &format!("grpc://{free}"), "")]), Reasons::First);
     let verdict = ask(&gate, create_pod("u", 100)).await;

@@ -11,7 +11,7 @@ use crate::support::{
 };
 use gatepost::{
     model::{Rope, Verdict},
-    review::{Caller, Gate, OtherVersions, Reasons, decide},
+    review::{AdmissionDeps, Caller, OtherVersions, Reasons, decide},
     wire::{
         inbound::view,
         pb::k8s::io::{api::admission::v1::AdmissionRequest, apimachinery::pkg::apis::meta::v1::GroupVersionResource},
@@ -27,7 +27,7 @@ fn hook_for(version: &str, hook: &ScriptedHook, more: &str) -> String {
 }
 
 /// A review in this version of a request that was made in that.
-async fn ask(gate: &Gate, sent: &str, made: &str, other_versions: OtherVersions) -> Verdict {
+async fn ask(gate: &AdmissionDeps, sent: &str, made: &str, other_versions: OtherVersions) -> Verdict {
     let resource = |version: &str| {
         let text = |text: &str| Some(text.to_owned());
         Some(GroupVersionResource { group: text("x.io"), version: text(version), resource: text("things") })

@@ -102,7 +102,7 @@ fn refusals() -> Vec<(Request<()>, Bytes, u16, &'static str)> {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_request_is_reported_and_the_connection_lives_on() {
+async fn bad_request_is_answered_and_the_connection_stays_open() {
     let sidecar = sidecar(limits()).await;
     for (request, body, status, message) in refusals() {
         for mut connection in both(&sidecar).await {

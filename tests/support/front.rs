@@ -19,7 +19,7 @@ use gatepost::{
     front::{Bound, DrainSummary, Front, FrontLimits, Worker, accept},
     live::Current,
     memory::MemoryBudget,
-    review::{Gate, Reasons, Speculation},
+    review::{AdmissionDeps, Reasons, Speculation},
     telemetry::{Audit, Metrics},
     wire::{
         pb::k8s::io::api::admission::v1::{AdmissionRequest, AdmissionReview},
@@ -33,6 +33,7 @@ use h2::{
 use http::{HeaderMap, Request, Response, StatusCode};
 use prost::Message;
 use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     runtime::Handle,
     sync::oneshot,
@@ -83,8 +84,8 @@ pub fn serving(limits: FrontLimits, address: SocketAddr, bound: Bound) -> Sideca
     before(gate(), limits, address, bound)
 }
 
-fn gate() -> Arc<Gate> {
-    Arc::new(Gate {
+fn gate() -> Arc<AdmissionDeps> {
+    Arc::new(AdmissionDeps {
         current: Arc::new(Current::new(Instant::now())),
         metrics: Arc::new(Metrics::new(1)),
         audit: Arc::new(Audit::off()),
@@ -99,11 +100,17 @@ fn gate() -> Arc<Gate> {
 }
 
 /// A front before this gate.
-pub fn before(gate: Arc<Gate>, limits: FrontLimits, address: SocketAddr, bound: Bound) -> Sidecar {
+pub fn before(gate: Arc<AdmissionDeps>, limits: FrontLimits, address: SocketAddr, bound: Bound) -> Sidecar {
     before_with(gate, limits, BUDGET, address, bound)
 }
 
-fn before_with(gate: Arc<Gate>, limits: FrontLimits, budget: usize, address: SocketAddr, bound: Bound) -> Sidecar {
+fn before_with(
+    gate: Arc<AdmissionDeps>,
+    limits: FrontLimits,
+    budget: usize,
+    address: SocketAddr,
+    bound: Bound,
+) -> Sidecar {
     let (current, metrics) = (Arc::clone(&gate.current), Arc::clone(&gate.metrics));
     let front = Front::new(gate, limits, MemoryBudget::new(budget)).expect("front");
     let workers = vec![Worker::new(0, Handle::current())];
@@ -130,6 +137,33 @@ pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
         }
     };
     timeout(LONG, waiting).await.unwrap_or_else(|_| panic!("never: {what}"));
+}
+
+/// A page of the admin address, with its head.
+pub async fn admin_page(admin: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(admin).await.expect("connects");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("written");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("an answer");
+    answer
+}
+
+/// One sample of the metrics at the admin address.
+pub async fn admin_metric(admin: SocketAddr, sample: &str) -> f64 {
+    let page = admin_page(admin, "/metrics").await;
+    let value = page.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
+    value.expect(sample).parse().expect("a number")
+}
+
+/// Waits until a sample of the metrics holds.
+pub async fn until_metric(admin: SocketAddr, sample: &str, holds: impl Fn(f64) -> bool) {
+    let waiting = async {
+        while !holds(admin_metric(admin, sample).await) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(LONG, waiting).await.expect(sample);
 }
 
 /// End of a call.

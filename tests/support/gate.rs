@@ -10,7 +10,7 @@ use gatepost::{
     live::{CallTarget, Current, Generation, LiveHook, Rotation},
     memory::MemoryBudget,
     model::{Deadline, Hook, Hops, Phase, Rope, Verdict},
-    review::{Caller, Gate, OtherVersions, Reasons, Speculation, decide},
+    review::{AdmissionDeps, Caller, OtherVersions, Reasons, Speculation, decide},
     snapshot::{self, Snapshot, SourceFile},
     telemetry::{Audit, Metrics},
     wire::{inbound::view, pb::k8s::io::api::admission::v1::AdmissionRequest},
@@ -33,7 +33,7 @@ pub fn document(hooks: &[String]) -> String {
 }
 
 /// A gate with this configuration in force, every hook Active.
-pub fn gate(yaml: &str, reasons: Reasons) -> Arc<Gate> {
+pub fn gate(yaml: &str, reasons: Reasons) -> Arc<AdmissionDeps> {
     let files = [SourceFile { name: "test.yaml".into(), bytes: yaml.to_owned().into() }];
     let snapshot = snapshot::load(&files, &|path| std::fs::read(path)).expect("a valid configuration");
     let hooks = snapshot.hooks.clone();
@@ -45,7 +45,7 @@ pub const READ_IN: Duration = Duration::from_secs(3600);
 
 /// A gate with this snapshot in force, every hook Active. `hooks` may say other things of a hook than the snapshot
 /// does, where no configuration could: all but its rules, which were compiled.
-pub fn in_force(snapshot: Snapshot, hooks: &[Arc<Hook>], reasons: Reasons) -> Arc<Gate> {
+pub fn in_force(snapshot: Snapshot, hooks: &[Arc<Hook>], reasons: Reasons) -> Arc<AdmissionDeps> {
     let metrics = Arc::new(Metrics::new(1));
     let workers = [tokio::runtime::Handle::current()];
     let hooks = hooks
@@ -73,7 +73,7 @@ pub fn in_force(snapshot: Snapshot, hooks: &[Arc<Hook>], reasons: Reasons) -> Ar
         initializers,
     }));
     current.stamp(Instant::now() + READ_IN);
-    Arc::new(Gate {
+    Arc::new(AdmissionDeps {
         current,
         metrics,
         audit: Arc::new(Audit::off()),
@@ -93,12 +93,12 @@ pub fn revision() -> (String, String) {
 }
 
 /// Decides one request with two seconds' time.
-pub async fn ask(gate: &Gate, request: AdmissionRequest) -> Verdict {
+pub async fn ask(gate: &AdmissionDeps, request: AdmissionRequest) -> Verdict {
     ask_within(gate, request, Duration::from_secs(2)).await
 }
 
 /// Decides one request with this much time.
-pub async fn ask_within(gate: &Gate, request: AdmissionRequest, budget: Duration) -> Verdict {
+pub async fn ask_within(gate: &AdmissionDeps, request: AdmissionRequest, budget: Duration) -> Verdict {
     let review = view(Rope::new([super::reviews::message(request)])).expect("a review");
     decide(gate, &review, &caller(budget)).await
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use gatepost::{
     model::{Phase, Rope, Verdict},
     patch::{Document, Patch, PatchLimits},
-    review::{Caller, Gate, decide},
+    review::{AdmissionDeps, Caller, decide},
     wire::{inbound::view, pb::k8s::io::api::admission::v1::AdmissionRequest},
 };
 use serde_json::{Value, json};
@@ -46,7 +46,7 @@ pub fn entry(name: &str, hook_type: &str, at: &HttpHook, more: &str) -> String {
     )
 }
 
-pub async fn ask(gate: &Gate, phase: Phase, request: AdmissionRequest) -> Verdict {
+pub async fn ask(gate: &AdmissionDeps, phase: Phase, request: AdmissionRequest) -> Verdict {
     let review = view(Rope::new([message(request)])).unwrap();
     decide(gate, &review, &Caller { phase, ..caller(LONG) }).await
 }

@@ -3,9 +3,9 @@
 use std::{fs, path::Path, time::Duration};
 
 use gatepost::{
-    app::{Running, Settings, Sidecar},
     live::{LiveHook, Rotation},
     replicas::StatusPlace,
+    runtime::{Running, Settings, Sidecar},
 };
 use tempfile::TempDir;
 

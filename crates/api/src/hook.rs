@@ -21,6 +21,22 @@ impl HookType {
             Self::Mutating => "Mutating",
         }
     }
+
+    /// Kind of the objects in which a cluster has hooks of this type.
+    pub const fn kind(self) -> &'static str {
+        match self {
+            Self::Validating => "ValidatingWebhookConfiguration",
+            Self::Mutating => "MutatingWebhookConfiguration",
+        }
+    }
+
+    /// Resource of these objects.
+    pub const fn resource(self) -> &'static str {
+        match self {
+            Self::Validating => "validatingwebhookconfigurations",
+            Self::Mutating => "mutatingwebhookconfigurations",
+        }
+    }
 }
 
 /// Reinvocation of a mutating hook where something changes the object after it. Upstream: `reinvocationPolicy`.
@@ -74,6 +90,11 @@ pub enum FailurePolicy {
 }
 
 impl FailurePolicy {
+    /// Is a hook, or an initializer, passed over where it cannot do its part? Otherwise the request is rejected.
+    pub const fn fails_open(self) -> bool {
+        matches!(self, Self::Ignore)
+    }
+
     /// As written in a configuration.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -10,6 +10,7 @@ pub mod failure_class;
 pub mod failure_kind;
 pub mod hook;
 pub mod hops;
+pub mod initialization;
 pub mod initializer;
 pub mod labels;
 pub mod reach;

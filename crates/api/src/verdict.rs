@@ -1,6 +1,7 @@
 //! Verdict: the one answer to the caller.
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 /// Prefix of our own audit annotations' keys, before the slash.
 pub const OWN: &str = "gatepost.dev";
@@ -8,13 +9,17 @@ pub const OWN: &str = "gatepost.dev";
 pub const REVISION: &str = "gatepost.dev/revision";
 
 /// One of several reasons of a [`StatusInfo`]. Upstream: `metav1.StatusCause`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct StatusCause {
     /// One CamelCase word, for programs.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// For people.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// The field at fault, or the hook that gave the reason.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub field: String,
 }
 
@@ -58,6 +63,14 @@ pub struct StatusInfo {
     pub causes: Vec<StatusCause>,
     /// Seconds after which trying again makes sense; 0 when not said.
     pub retry_after_seconds: i32,
+}
+
+impl StatusInfo {
+    /// A failure with this code, reason and message.
+    pub fn failure(code: i32, reason: &str, message: impl Into<String>) -> Self {
+        let (status, reason, message) = ("Failure".into(), reason.into(), message.into());
+        Self { code, status, reason, message, ..Self::default() }
+    }
 }
 
 /// The one answer to the caller: may this write happen?

@@ -1,4 +1,4 @@
-//! Memory: the one budget that everything which callers and hooks can make grow is held in.
+//! The memory budget: one limit for everything that callers and the services they are forwarded to can make grow.
 
 use std::sync::{
     Arc,

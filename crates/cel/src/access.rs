@@ -1,16 +1,13 @@
-//! Access: lists and maps alike, wherever what is in them lies.
+//! Reads of lists, maps and parts of the request, wherever they are stored; and equality.
 
-use super::{
-    document::Index,
-    fault::Fault,
-    input::Part,
-    meter::Meter,
-    text::Text,
+use crate::{
+    input::{Index, Part, Request, Text},
+    meter::{Fault, Meter},
     value::{List, Value, compare_numbers},
 };
 
 /// Containers are compared no deeper than this.
-const DEEPEST: usize = 200;
+const MAX_COMPARED_DEPTH: usize = 200;
 
 pub(super) fn is_list(value: &Value<'_>) -> bool {
     match value {
@@ -210,19 +207,26 @@ pub(super) fn is_same<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>) -> Re
 /// Equality; `None` where upstream has no answer: for a value of Kubernetes' own types, or a part of the request, and
 /// one of another type.
 pub(super) fn compared<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>) -> Result<Option<bool>, Fault> {
-    compared_within(a, b, meter, DEEPEST)
+    compared_within(a, b, meter, MAX_COMPARED_DEPTH)
 }
 
-fn compared_within<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>, deep: usize) -> Result<Option<bool>, Fault> {
+fn compared_within<'a>(
+    a: &Value<'a>,
+    b: &Value<'a>,
+    meter: &Meter<'_>,
+    depth_left: usize,
+) -> Result<Option<bool>, Fault> {
     match (a, b) {
         (Value::Null, Value::Null) => Ok(Some(true)),
         (Value::Null, _) | (_, Value::Null) => Ok(Some(false)),
-        _ => equal_to(a, b, meter, deep),
+        _ => equal_to(a, b, meter, depth_left),
     }
 }
 
-fn equal_to<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>, deep: usize) -> Result<Option<bool>, Fault> {
-    let Some(deep) = deep.checked_sub(1) else { return Err(Fault::error("the values are nested too deep")) };
+fn equal_to<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>, depth_left: usize) -> Result<Option<bool>, Fault> {
+    let Some(depth_left) = depth_left.checked_sub(1) else {
+        return Err(Fault::error("the values are nested too deep"));
+    };
     meter.step(1)?;
     match (a, b) {
         (Value::Type(a), Value::Type(b)) => return Ok(Some(a == b)),
@@ -241,7 +245,7 @@ fn equal_to<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>, deep: usize) ->
         (own, _) if is_of_kubernetes(own) => return Ok(None),
         (Value::Optional(a), Value::Optional(b)) => {
             return match (a, b) {
-                (Some(a), Some(b)) => equal_to(a, b, meter, deep),
+                (Some(a), Some(b)) => equal_to(a, b, meter, depth_left),
                 (a, b) => Ok(Some(a.is_none() && b.is_none())),
             };
         }
@@ -269,7 +273,7 @@ fn equal_to<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>, deep: usize) ->
             let (Some(x), Some(y)) = (list_item(a, at, meter)?, list_item(b, at, meter)?) else {
                 return Ok(Some(false));
             };
-            if compared_within(&x, &y, meter, deep)? == Some(false) {
+            if compared_within(&x, &y, meter, depth_left)? == Some(false) {
                 return Ok(Some(false));
             }
         }
@@ -285,7 +289,7 @@ fn equal_to<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>, deep: usize) ->
             }
             let Some(y) = entry(b, key, meter)? else { return Ok(Some(false)) };
             let Some(x) = entry(a, key, meter)? else { return Ok(Some(false)) };
-            match (compared_within(&x, &y, meter, deep)?, a) {
+            match (compared_within(&x, &y, meter, depth_left)?, a) {
                 (Some(true), _) => {}
                 // In a part of the request, no answer counts too.
                 (None, Value::Struct(Part::Extra, _)) => return Ok(Some(false)),
@@ -300,4 +304,110 @@ fn equal_to<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>, deep: usize) ->
         return Ok(None);
     }
     Ok(Some(compare_numbers(a, b).is_some_and(std::cmp::Ordering::is_eq)))
+}
+
+/// A text that counts only if it is not empty.
+fn non_empty<'a>(text: &'a str) -> Option<Value<'a>> {
+    (!text.is_empty()).then_some(Value::String(Text::Lent(text)))
+}
+
+impl Part {
+    /// The fields it may have, ascending.
+    const fn names(self) -> &'static [&'static str] {
+        match self {
+            Self::Request => &[
+                "dryRun",
+                "kind",
+                "name",
+                "namespace",
+                "object",
+                "oldObject",
+                "operation",
+                "options",
+                "requestKind",
+                "requestResource",
+                "requestSubResource",
+                "resource",
+                "subResource",
+                "uid",
+                "userInfo",
+            ],
+            Self::Kind | Self::RequestKind => &["group", "kind", "version"],
+            Self::Resource => &["group", "resource", "version"],
+            Self::UserInfo => &["extra", "groups", "uid", "username"],
+            Self::Extra => &[],
+        }
+    }
+
+    /// The keys that are there.
+    pub(super) fn keys<'a>(self, request: &'a Request<'a>, meter: &Meter<'_>) -> Result<Vec<Text<'a>>, Fault> {
+        if self == Self::Extra {
+            return Ok(request.user(meter)?.extra.iter().map(|(key, _)| Text::Lent(key)).collect());
+        }
+        let mut keys = Vec::new();
+        for name in self.names() {
+            if self.field(request, name, meter)?.is_some() {
+                keys.push(Text::Lent(name));
+            }
+        }
+        Ok(keys)
+    }
+
+    /// Value of a field; `None` where it is not there.
+    pub(super) fn field<'a>(
+        self,
+        request: &'a Request<'a>,
+        name: &str,
+        meter: &Meter<'_>,
+    ) -> Result<Option<Value<'a>>, Fault> {
+        let part = |part| Some(Value::Struct(part, request));
+        Ok(match self {
+            Self::Request => match name {
+                "kind" => part(Self::Kind),
+                "resource" | "requestResource" => part(Self::Resource),
+                "requestKind" => part(Self::RequestKind),
+                "subResource" | "requestSubResource" => non_empty(request.sub_resource),
+                "name" => non_empty(request.name),
+                "namespace" => non_empty(request.namespace),
+                "operation" => Some(Value::String(Text::Lent(request.operation))),
+                "userInfo" => part(Self::UserInfo),
+                "dryRun" => Some(Value::Bool(request.dry_run)),
+                // No expression can name these but by `dyn(request)`. As upstream, they hold nothing.
+                "uid" => Some(Value::String(Text::Lent(""))),
+                "object" | "oldObject" => Some(Value::Null),
+                "options" => Some(match &request.options {
+                    Some(options) => options.root(meter)?.into(),
+                    None => Value::Null,
+                }),
+                _ => None,
+            },
+            Self::Kind => triple(&request.kind, "kind", name),
+            Self::RequestKind => triple(&request.request_kind, "kind", name),
+            Self::Resource => triple(&request.resource, "resource", name),
+            Self::UserInfo => match name {
+                "username" => non_empty(request.username),
+                "uid" => non_empty(&request.user(meter)?.uid),
+                "groups" if !request.user(meter)?.groups.is_empty() => {
+                    Some(Value::Strings(&request.user(meter)?.groups))
+                }
+                "extra" if !request.user(meter)?.extra.is_empty() => part(Self::Extra),
+                _ => None,
+            },
+            Self::Extra => {
+                let extra = &request.user(meter)?.extra;
+                let found = extra.binary_search_by(|(key, _)| key.as_str().cmp(name));
+                found.ok().map(|at| Value::Strings(&extra[at].1))
+            }
+        })
+    }
+}
+
+fn triple<'a>(values: &[&'a str; 3], last: &str, name: &str) -> Option<Value<'a>> {
+    let value = match name {
+        "group" => values[0],
+        "version" => values[1],
+        name if name == last => values[2],
+        _ => return None,
+    };
+    Some(Value::String(Text::Lent(value)))
 }

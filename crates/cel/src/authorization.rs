@@ -1,13 +1,11 @@
-//! Authorization: access checks that an expression makes by `authorizer`, and their decisions.
+//! Access checks that an expression makes with `authorizer`, and their decisions.
 //!
-//! No authorizer is asked here. A check without a decision in the input ends the evaluation ([`Stop::Undecided`]); the
-//! caller has it decided, and evaluates once more. Source: `k8s.io/apiserver/pkg/cel/library/authz.go`.
-//!
-//! [`Stop::Undecided`]: super::fault::Stop::Undecided
+//! Nothing here calls an authorizer. A check without a decision in the input ends the evaluation; the caller obtains the
+//! decision, and evaluates again. Source: `k8s.io/apiserver/pkg/cel/library/authz.go`.
 
 use std::{collections::HashMap, sync::Arc};
 
-/// User that an access check is about.
+/// The user that an access check is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Subject {
     /// The user who makes the request.
@@ -21,7 +19,7 @@ pub enum Subject {
     },
 }
 
-/// Resources of an access check. Empty fields are left out of the review.
+/// The resources of an access check. Empty fields are absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ResourceAccess {
     /// API group.
@@ -40,16 +38,16 @@ pub struct ResourceAccess {
     pub label_selector: Box<str>,
 }
 
-/// Target of an access check.
+/// The target of an access check.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AccessTarget {
-    /// A path that is no resource's.
+    /// A path that is not a resource's.
     Path(Box<str>),
     /// Resources.
     Resource(ResourceAccess),
 }
 
-/// One access check: may this user do that?
+/// One access check: whether a user may perform a verb on a target.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AccessCheck {
     /// User.
@@ -63,44 +61,44 @@ pub struct AccessCheck {
 /// An authorizer's decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessDecision {
-    /// True where it is allowed. No opinion is a no.
+    /// True if access is allowed. No opinion counts as denial.
     pub allowed: bool,
-    /// Reason that it gives; may be empty.
+    /// The reason; may be empty.
     pub reason: Box<str>,
-    /// Error in the course of deciding, where there was one.
+    /// The error while deciding, if there was one.
     pub error: Option<Box<str>>,
 }
 
-/// A decision; or why there is none, which is an error of every expression that makes the check.
+/// A decision, or the reason why there is none, which is an error of every expression that makes the check.
 type Decided = Result<AccessDecision, Box<str>>;
 
-/// Decided access checks.
+/// Decisions by access check.
 #[derive(Clone, Debug, Default)]
 pub struct AccessDecisions(Option<Arc<HashMap<AccessCheck, Decided>>>);
 
 impl AccessDecisions {
-    /// The decision of a check; `None` while there is none.
+    /// Returns the decision of a check; `None` if it is undecided.
     pub fn get(&self, check: &AccessCheck) -> Option<&Result<AccessDecision, Box<str>>> {
         self.0.as_ref()?.get(check)
     }
 
-    /// A check has been decided.
+    /// Adds the decision of a check.
     pub fn insert(&mut self, check: AccessCheck, decided: Result<AccessDecision, Box<str>>) {
         Arc::make_mut(self.0.get_or_insert_default()).insert(check, decided);
     }
 
-    /// Number of checks.
+    /// Returns the number of checks.
     pub fn len(&self) -> usize {
         self.0.as_ref().map_or(0, |decided| decided.len())
     }
 
-    /// True before the first check.
+    /// Returns true if no check is decided.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// An access check in the making.
+/// A partial access check: the value of `authorizer` and of its calls.
 #[derive(Clone, Debug)]
 pub(super) struct Authorizer<'a> {
     pub(super) decisions: &'a AccessDecisions,
@@ -108,16 +106,16 @@ pub(super) struct Authorizer<'a> {
     pub(super) stage: Stage,
 }
 
-/// Stage of an access check in the making: each call of the chain names one part more.
+/// The part of an access check that is known: each call of a chain adds one.
 #[derive(Clone, Debug)]
 pub(super) enum Stage {
-    /// No more than the user.
+    /// Only the user.
     User,
-    /// All but the verb.
+    /// Everything except the verb.
     Path(Box<str>),
     /// The API group.
     Group(Box<str>),
-    /// All but the verb, perhaps.
+    /// Everything except the verb and optional fields.
     Resource(ResourceAccess),
 }
 

@@ -1,25 +1,30 @@
-//! Check: types and names of a parsed expression, and the program to evaluate. Faults are refused here and never found
-//! out by a request.
+//! Checks types and names of a parsed expression, and makes the program to evaluate. Faults are rejected here, before any
+//! request.
+
+use std::sync::Arc;
 
 use cel::{
-    common::ast::{CallExpr, ComprehensionExpr, Expr, LiteralValue, SelectExpr, operators},
+    common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, LiteralValue, MapEntryExpr, SelectExpr, operators},
     parser::Expression,
 };
 
-use super::{
-    folds, functions, macros,
-    names::{qualified, type_name, undeclared},
-    parse::parse,
-    program::{Node, Program, Variable},
-    types::{Type, Unknowns},
+use crate::{
+    functions::{
+        self,
+        format::{self, Verb},
+    },
+    parse::{self, parse, qualified, undeclared},
+    program::{Fold, Node, Program, Variable},
+    time::Zone,
+    types::{self, Type, Unknowns, type_name},
     value::Literal,
 };
 
 /// Greatest depth of the tree with its macros expanded.
-const DEEPEST: usize = 300;
+const MAX_EXPANDED_DEPTH: usize = 300;
 
 /// Most nodes of the tree with its macros expanded: some of them repeat what they are given.
-const MOST_NODES: usize = 20_000;
+const MAX_EXPANDED_NODES: usize = 20_000;
 
 /// Compiles an expression that must say yes or no.
 ///
@@ -32,7 +37,7 @@ pub(super) fn compile(text: &str) -> Result<Program, String> {
     match checker.unknowns.known(&found) {
         Type::Bool => Ok(Program {
             root,
-            slots: checker.most_slots,
+            slots: checker.max_slots,
             reads_objects: checker.reads_objects,
             asks_authorizer: checker.asks_authorizer,
         }),
@@ -40,30 +45,33 @@ pub(super) fn compile(text: &str) -> Result<Program, String> {
     }
 }
 
-pub(super) type Checked = (Node, Type);
+type Checked = (Node, Type);
+
+/// An argument as it was checked, and a type in it that cannot be written as text.
+type Argument = (Checked, Option<Type>);
 
 /// A variable of a macro, in scope.
-pub(super) struct Local {
-    pub(super) name: String,
-    pub(super) slot: usize,
+struct Local {
+    name: String,
+    slot: usize,
     of: Type,
 }
 
 #[derive(Default)]
-pub(super) struct Checker {
-    pub(super) unknowns: Unknowns,
-    pub(super) locals: Vec<Local>,
-    most_slots: usize,
+struct Checker {
+    unknowns: Unknowns,
+    locals: Vec<Local>,
+    max_slots: usize,
     depth: usize,
     nodes: usize,
     reads_objects: bool,
     asks_authorizer: bool,
     /// Number of calls of `format` around this: items in them may be of several types.
-    pub(super) formats: usize,
+    formats: usize,
 }
 
 impl Checker {
-    pub(super) fn expression(&mut self, tree: &Expression) -> Result<Checked, String> {
+    fn expression(&mut self, tree: &Expression) -> Result<Checked, String> {
         self.enter()?;
         let checked = match &tree.expr {
             Expr::Unspecified => Err("a part of the expression is empty".to_owned()),
@@ -81,16 +89,16 @@ impl Checker {
     }
 
     /// One node deeper.
-    pub(super) fn enter(&mut self) -> Result<(), String> {
+    fn enter(&mut self) -> Result<(), String> {
         self.depth += 1;
         self.nodes += 1;
-        if self.depth > DEEPEST || self.nodes > MOST_NODES {
+        if self.depth > MAX_EXPANDED_DEPTH || self.nodes > MAX_EXPANDED_NODES {
             return Err("the expression is too large, or nested too deep, once its macros are written out".to_owned());
         }
         Ok(())
     }
 
-    pub(super) fn leave(&mut self) {
+    fn leave(&mut self) {
         self.depth -= 1;
     }
 
@@ -99,7 +107,7 @@ impl Checker {
         if let Some(local) = self.locals.iter().rev().find(|local| local.name == name) {
             return Ok((Node::Local(local.slot), local.of.clone()));
         }
-        let variable = |variable, of: &str| Ok((Node::Variable(variable), Type::written(of)));
+        let variable = |variable, of: &str| Ok((Node::Variable(variable), Type::parse(of)));
         match name {
             "object" => {
                 self.reads_objects = true;
@@ -132,7 +140,7 @@ impl Checker {
             }
             if name == "authorizer.requestResource" && !select.test {
                 self.asks_authorizer = true;
-                let of = Type::written("kubernetes.authorization.ResourceCheck");
+                let of = Type::parse("kubernetes.authorization.ResourceCheck");
                 return Ok((Node::Variable(Variable::RequestResource), of));
             }
         }
@@ -160,7 +168,7 @@ impl Checker {
             }),
             Type::Struct(_, fields) => {
                 let found = fields.iter().find(|(name, _)| *name == field);
-                found.map(|(_, of)| Type::written(of)).ok_or_else(|| format!("undefined field '{field}'"))
+                found.map(|(_, of)| Type::parse(of)).ok_or_else(|| format!("undefined field '{field}'"))
             }
             other => Err(format!("type '{}' does not support field selection", self.unknowns.known(&other))),
         }
@@ -178,7 +186,7 @@ impl Checker {
                 return self.global(&whole, args);
             }
         }
-        if let Some(expanded) = macros::expanded(name, target, args) {
+        if let Some(expanded) = parse::expanded(name, target, args) {
             return self.expression(&expanded?);
         }
         match (name.as_str(), args.as_slice()) {
@@ -272,7 +280,7 @@ impl Checker {
 
     fn comprehension(&mut self, fold: &ComprehensionExpr) -> Result<Checked, String> {
         let (range, of) = self.expression(&fold.iter_range)?;
-        let (first, second) = folds::variables(&mut self.unknowns, &of, fold.iter_var2.is_some())?;
+        let (first, second) = types::variables(&mut self.unknowns, &of, fold.iter_var2.is_some())?;
         let (start, gathered_type) = self.expression(&fold.accu_init)?;
         let outside = self.locals.len();
         let gathered = self.local(&fold.accu_var, gathered_type.clone());
@@ -288,14 +296,14 @@ impl Checker {
         self.locals.truncate(outside + 1);
         let (result, result_type) = self.expression(&fold.result)?;
         self.locals.truncate(outside);
-        let fold = super::program::Fold { range, first, second, gathered, start, go_on, step, result };
+        let fold = Fold { range, first, second, gathered, start, go_on, step, result };
         Ok((Node::Fold(Box::new(fold)), result_type))
     }
 
     fn local(&mut self, name: &str, of: Type) -> usize {
         let slot = self.locals.len();
         self.locals.push(Local { name: name.to_owned(), slot, of });
-        self.most_slots = self.most_slots.max(slot + 1);
+        self.max_slots = self.max_slots.max(slot + 1);
         slot
     }
 
@@ -304,9 +312,249 @@ impl Checker {
         self.locals.iter().any(|local| local.name == first)
     }
 
-    pub(super) fn no_overload(&self, name: &str, types: &[Type]) -> String {
+    fn no_overload(&self, name: &str, types: &[Type]) -> String {
         let types: Vec<_> = types.iter().map(|of| self.unknowns.known(of).to_string()).collect();
         format!("found no matching overload for '{name}' applied to '({})'", types.join(", "))
+    }
+
+    fn function(&mut self, name: &str, target: Option<Checked>, args: &[Expression]) -> Result<Checked, String> {
+        let member = target.is_some();
+        let mut given: Vec<_> = target.into_iter().collect();
+        for arg in args {
+            given.push(self.expression(arg)?);
+        }
+        self.resolved(name, member, given)
+    }
+
+    /// The call of a function with checked arguments, by all signatures that fit. Types found for unknowns by one of them
+    /// count for the next ones.
+    fn resolved(&mut self, name: &str, member: bool, given: Vec<Checked>) -> Result<Checked, String> {
+        let (mut nodes, types): (Vec<_>, Vec<_>) = given.into_iter().unzip();
+        let Some(function) = functions::find(name)
+            .filter(|function| function.signatures.iter().any(|signature| signature.member == member))
+        else {
+            return Err(undeclared(name));
+        };
+        let mut found: Option<Type> = None;
+        let mut fitting = 0;
+        let candidates = function.signatures.iter();
+        for signature in candidates.filter(|one| one.member == member && one.arguments.len() == types.len()) {
+            let mark = self.unknowns.mark();
+            let first = self.unknowns.add(2);
+            let mut pairs = types.iter().zip(&signature.arguments);
+            if !pairs.all(|(given, wanted)| self.unknowns.fits(given, &wanted.numbered_from(first))) {
+                self.unknowns.go_back(mark);
+                continue;
+            }
+            fitting += 1;
+            let result = self.unknowns.seen(&signature.result.numbered_from(first));
+            found = Some(match found {
+                Some(other) if other != Type::Dyn && self.unknowns.known(&other) != self.unknowns.known(&result) => {
+                    Type::Dyn
+                }
+                Some(other) => other,
+                None => result,
+            });
+        }
+        let Some(found) = found else { return Err(self.no_overload(name, &types)) };
+        if let [_, Node::Literal(Literal::String(zone))] = &nodes[..]
+            && name.starts_with("get")
+            && Zone::parse(zone).is_none()
+        {
+            return Err(format!("time zone '{zone}' is not known here: write it as Europe/Berlin or +01:00"));
+        }
+        if let [Node::Literal(literal)] = &nodes[..]
+            && let Some(known) = Node::folded(function, literal)?
+        {
+            return Ok((known, found));
+        }
+        // `accumulator + [item]` of a macro is appended in place: copying it each time would take quadratic time.
+        if name == "_+_"
+            && let [Node::Local(slot), Node::List(_)] = nodes[..]
+            && self.locals.iter().any(|local| local.slot == slot && local.name == parse::ACCUMULATOR)
+            && let Some(Node::List(items)) = nodes.pop()
+        {
+            return Ok((Node::Append { slot, items }, found));
+        }
+        Ok((Node::call(function, nodes, fitting > 1)?, found))
+    }
+
+    fn insert(&mut self, map: &Expression, rest: &[Expression]) -> Result<Checked, String> {
+        let (map, of) = self.expression(map)?;
+        let (Node::Local(slot), Type::Map(key, value)) = (map, self.unknowns.seen(&of)) else {
+            return Err(undeclared("cel.@mapInsert"));
+        };
+        match rest {
+            [k, v] => {
+                let ((k, a), (v, b)) = (self.expression(k)?, self.expression(v)?);
+                if !self.unknowns.fits(&a, &key) || !self.unknowns.fits(&b, &value) {
+                    return Err(self.no_overload("cel.@mapInsert", &[of, a, b]));
+                }
+                Ok((Node::Insert { slot, key: k.into(), value: Some(v.into()) }, of))
+            }
+            [entry] => {
+                let (entry, found) = self.expression(entry)?;
+                if !self.unknowns.fits(&found, &of) {
+                    return Err(self.no_overload("cel.@mapInsert", &[of, found]));
+                }
+                Ok((Node::Insert { slot, key: entry.into(), value: None }, of))
+            }
+            _ => Err(undeclared("cel.@mapInsert")),
+        }
+    }
+
+    /// A list, whose items are all of one type.
+    fn list(&mut self, elements: &[Expression], optional: &[usize]) -> Result<Checked, String> {
+        let mut checked = Vec::with_capacity(elements.len());
+        for element in elements {
+            checked.push(self.expression(element)?);
+        }
+        self.list_of(checked, optional)
+    }
+
+    /// The same of items that were checked.
+    fn list_of(&mut self, elements: Vec<Checked>, optional: &[usize]) -> Result<Checked, String> {
+        // The second of each says whether the item is left out where it is missing.
+        let mut items = Vec::with_capacity(elements.len());
+        let mut common: Option<Type> = None;
+        for (at, (node, mut found)) in elements.into_iter().enumerate() {
+            let is_optional = optional.contains(&at);
+            if is_optional {
+                found = self.inside_optional(found)?;
+            }
+            common = Some(self.homogeneous(common, found)?);
+            items.push((node, is_optional));
+        }
+        let item = common.unwrap_or_else(|| Type::Var(self.unknowns.add(1)));
+        let node = match literals(&items) {
+            Some(literals) => Node::Literal(Literal::List(literals)),
+            None => Node::List(items.into()),
+        };
+        Ok((node, Type::List(item.into())))
+    }
+
+    fn map<'t>(&mut self, entries: impl Iterator<Item = &'t EntryExpr>) -> Result<Checked, String> {
+        let mut checked = Vec::new();
+        for entry in entries {
+            let entry = map_entry(entry)?;
+            checked.push((self.expression(&entry.key)?, self.expression(&entry.value)?, entry.optional));
+        }
+        self.map_of(checked)
+    }
+
+    /// The same of entries that were checked.
+    fn map_of(&mut self, entries: Vec<(Checked, Checked, bool)>) -> Result<Checked, String> {
+        let (mut nodes, mut keys, mut values) = (Vec::new(), None, None);
+        for ((key, key_type), (value, mut value_type), optional) in entries {
+            if optional {
+                value_type = self.inside_optional(value_type)?;
+            }
+            keys = Some(self.homogeneous(keys, key_type)?);
+            values = Some(self.homogeneous(values, value_type)?);
+            nodes.push((key, value, optional));
+        }
+        let first = self.unknowns.add(2);
+        let (key, value) = (keys.unwrap_or(Type::Var(first)), values.unwrap_or(Type::Var(first + 1)));
+        // Nothing could be looked up by another one; and a type that is in another one twice could grow without end.
+        match self.unknowns.known(&key) {
+            Type::Bool | Type::Int | Type::Uint | Type::String | Type::Dyn => {}
+            odd => return Err(format!("a map has no keys of type '{odd}' here")),
+        }
+        let literal = |(key, value, optional): &(Node, Node, bool)| match (key, value) {
+            (Node::Literal(key), Node::Literal(value)) if !optional => Some((key.clone(), value.clone())),
+            _ => None,
+        };
+        let node = match nodes.iter().map(literal).collect() {
+            Some(literals) => Node::Literal(Literal::Map(literals)),
+            None => Node::Map(nodes.into()),
+        };
+        Ok((node, Type::Map(Arc::new(key), Arc::new(value))))
+    }
+
+    fn inside_optional(&self, found: Type) -> Result<Type, String> {
+        match self.unknowns.seen(&found) {
+            Type::Optional(inner) => Ok(Type::clone(&inner)),
+            Type::Dyn => Ok(Type::Dyn),
+            other => Err(format!("expected type 'optional_type' but found '{}'", self.unknowns.known(&other))),
+        }
+    }
+
+    fn homogeneous(&mut self, common: Option<Type>, found: Type) -> Result<Type, String> {
+        let Some(common) = common else { return Ok(found) };
+        let fits = self.unknowns.fits(&common, &found);
+        let (wanted, got) = (self.unknowns.known(&common), self.unknowns.known(&found));
+        match (fits, self.formats) {
+            (true, 0) if wanted != got => Err(format!("expected type '{wanted}' but found '{got}'")),
+            (false, 0) => Err(format!("expected type '{wanted}' but found '{got}'")),
+            (true, _) => Ok(common.or_more_general(&found).clone()),
+            (false, _) => Ok(Type::Dyn),
+        }
+    }
+
+    /// A call of `format`. Where the format and the list of its arguments are spelled out, they must fit each other.
+    fn format(&mut self, target: &Expression, items: &Expression) -> Result<Checked, String> {
+        self.formats += 1;
+        let format = self.expression(target)?;
+        let items = match &items.expr {
+            Expr::List(list) => {
+                self.enter()?;
+                let mut arguments = Vec::with_capacity(list.elements.len());
+                for element in &list.elements {
+                    arguments.push(self.argument(element)?);
+                }
+                if let Expr::Literal(LiteralValue::String(format)) = &target.expr {
+                    let known = |((_, of), odd): &Argument| (self.unknowns.known(of), odd.clone());
+                    format::check(format.inner(), &arguments.iter().map(known).collect::<Vec<_>>())?;
+                }
+                let items = arguments.into_iter().map(|(checked, _)| checked).collect();
+                let items = self.list_of(items, &list.optional_indices)?;
+                self.leave();
+                items
+            }
+            _ => self.expression(items)?,
+        };
+        self.formats -= 1;
+        self.resolved("format", true, vec![format, items])
+    }
+
+    /// One argument; in lists and maps that are spelled out every value is looked at.
+    fn argument(&mut self, tree: &Expression) -> Result<Argument, String> {
+        let mut odd = None;
+        let mut note = |checker: &Self, (checked, inner): Argument| {
+            let of = checker.unknowns.known(&checked.1);
+            odd = odd.take().or(inner).or((!Verb::String.takes(&of)).then_some(of));
+            checked
+        };
+        let checked = match &tree.expr {
+            Expr::List(list) => {
+                self.enter()?;
+                let mut items = Vec::with_capacity(list.elements.len());
+                for element in &list.elements {
+                    let argument = self.argument(element)?;
+                    items.push(note(self, argument));
+                }
+                let checked = self.list_of(items, &list.optional_indices)?;
+                self.leave();
+                checked
+            }
+            Expr::Map(map) => {
+                self.enter()?;
+                let mut entries = Vec::with_capacity(map.entries.len());
+                for entry in &map.entries {
+                    let entry = map_entry(&entry.expr)?;
+                    let (key, value) = (self.argument(&entry.key)?, self.argument(&entry.value)?);
+                    entries.push((note(self, key), note(self, value), entry.optional));
+                }
+                let checked = self.map_of(entries)?;
+                self.leave();
+                checked
+            }
+            _ => {
+                let checked = self.expression(tree)?;
+                note(self, (checked, None))
+            }
+        };
+        Ok((checked, odd))
     }
 }
 
@@ -321,4 +569,20 @@ fn literal(literal: &LiteralValue) -> Checked {
         LiteralValue::UInt(number) => (Literal::Uint(*number.inner()), Type::Uint),
     };
     (Node::Literal(literal), of)
+}
+
+fn map_entry(entry: &EntryExpr) -> Result<&MapEntryExpr, String> {
+    match entry {
+        EntryExpr::MapEntry(entry) => Ok(entry),
+        EntryExpr::StructField(_) => Err("a map has keys and values".to_owned()),
+    }
+}
+
+/// The items, where all of them are literals.
+fn literals(items: &[(Node, bool)]) -> Option<Box<[Literal]>> {
+    let literal = |(node, optional): &(Node, bool)| match node {
+        Node::Literal(literal) if !optional => Some(literal.clone()),
+        _ => None,
+    };
+    items.iter().map(literal).collect()
 }

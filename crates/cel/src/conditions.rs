@@ -1,24 +1,24 @@
-//! Conditions: decision on whether a hook is asked about a request, by its `matchConditions`.
+//! Named conditions, and the decision that several of them make together. Source:
+//! `k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions`.
 
 use smallvec::SmallVec;
 
-use super::{
+use crate::{
     authorization::AccessCheck,
     check,
     evaluate::Evaluation,
-    fault::{Fault, Stop},
     input::Input,
-    meter::{Allowance, MOST_OF_ALL, Meter},
+    meter::{Allowance, Fault, MAX_TOTAL_COST, Meter, Stop},
     program::Program,
     value::Value,
 };
 
-/// One condition, ready to be evaluated.
+/// A compiled condition.
 #[derive(Debug)]
 pub struct Condition {
-    /// Name in messages.
+    /// The name of the condition.
     pub name: Box<str>,
-    /// As it was written.
+    /// The expression as it was written.
     pub expression: Box<str>,
     program: Program,
 }
@@ -27,22 +27,22 @@ impl Condition {
     /// Compiles a condition.
     ///
     /// # Errors
-    /// The text says what is wrong with the expression.
+    /// The message says what is wrong with the expression.
     pub fn compile(name: &str, expression: &str) -> Result<Self, String> {
         Ok(Self { name: name.into(), expression: expression.into(), program: check::compile(expression)? })
     }
 
-    /// Does it look at the object, or the old one?
+    /// Returns true if the expression uses `object` or `oldObject`.
     pub fn reads_objects(&self) -> bool {
         self.program.reads_objects
     }
 
-    /// Does it ask what a user may do?
+    /// Returns true if the expression uses `authorizer`.
     pub fn asks_authorizer(&self) -> bool {
         self.program.asks_authorizer
     }
 
-    /// Its value, or why it has none, and what that cost: for those who compare it with another's.
+    /// Evaluates the condition alone. Returns its value or the reason why it has none, and the cost.
     pub fn measure<'a>(&'a self, input: &'a Input<'a>, allowance: &Allowance<'_>) -> (Result<bool, String>, u64) {
         let (value, cost) = self.evaluate(input, allowance);
         let why = |fault| match fault {
@@ -52,7 +52,7 @@ impl Condition {
         (value.map_err(why), cost)
     }
 
-    /// Its value, and what that cost.
+    /// Returns the value and the cost.
     pub(super) fn evaluate<'a>(
         &'a self,
         input: &'a Input<'a>,
@@ -62,7 +62,7 @@ impl Condition {
     }
 }
 
-/// A program's value, and what it cost.
+/// Returns the value and the cost of a program.
 pub(super) fn evaluated<'a>(
     program: &'a Program,
     input: &'a Input<'a>,
@@ -87,32 +87,33 @@ impl PartialEq for Condition {
 
 impl Eq for Condition {}
 
-/// Result of the conditions of one hook. Source: `docs/reference/webhook-semantics.md` §7.
+/// The decision of several conditions together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConditionsDecision<'c> {
-    /// The hook is asked.
+    /// All conditions are true.
     Matches,
-    /// The hook is not asked, because of this condition.
+    /// This condition is false.
     Excluded(&'c str),
-    /// None is false, and some have no value: the failure policy decides. As upstream words it.
+    /// No condition is false, and some have no value: the caller's failure policy decides. The message is in upstream's
+    /// words.
     Failed(String),
-    /// It takes longer than was allowed, and is to be begun anew elsewhere.
+    /// The evaluation takes more steps than allowed. Evaluate again with a larger allowance, on a thread that may be kept.
     TooLong,
-    /// It is to be begun anew with a decision on this access check.
+    /// An access check has no decision yet. Evaluate again with one.
     Undecided(Box<AccessCheck>),
 }
 
 const OUT_OF_BUDGET: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
 
-/// Evaluates conditions in order. The first that is false excludes the hook, whatever errors came before it; what comes
-/// behind it is not evaluated.
+/// Evaluates conditions in order. The first that is false decides, whatever errors came before it; those behind it are not
+/// evaluated.
 pub fn decide<'c>(
     conditions: &'c [Condition],
     input: &'c Input<'c>,
     allowance: &Allowance<'_>,
 ) -> ConditionsDecision<'c> {
-    let mut left = MOST_OF_ALL;
+    let mut left = MAX_TOTAL_COST;
     let evaluations = conditions.iter().map(|condition| {
         let (value, cost) = condition.evaluate(input, allowance);
         let value = match value {
@@ -138,20 +139,20 @@ pub fn decide<'c>(
     combined(evaluations)
 }
 
-/// Result of one condition.
+/// The result of one condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Evaluated<'c> {
-    /// Value under its name, or the reason why it has none.
+    /// The name of the condition with its value, or with the reason why it has none.
     Value(&'c str, Result<bool, String>),
-    /// All together cost more than they may.
+    /// The conditions together cost more than the limit.
     OutOfBudget,
-    /// It takes longer than was allowed.
+    /// The evaluation takes more steps than allowed.
     TooLong,
-    /// It makes an access check that has no decision yet.
+    /// An access check has no decision yet.
     Undecided(Box<AccessCheck>),
 }
 
-/// Result of conditions taken one after the other until it is known.
+/// Combines results of conditions in order, and stops at the first that decides.
 pub fn combined<'c>(evaluations: impl IntoIterator<Item = Evaluated<'c>>) -> ConditionsDecision<'c> {
     let mut errors: Vec<String> = Vec::new();
     for evaluated in evaluations {

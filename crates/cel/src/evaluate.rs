@@ -1,15 +1,14 @@
-//! Evaluation: a program's value for one input.
+//! Evaluates a program for one input.
 
 use std::rc::Rc;
 
 use smallvec::SmallVec;
 
-use super::{
+use crate::{
     access,
     authorization::Authorizer,
-    fault::Fault,
     input::{Input, Part},
-    meter::Meter,
+    meter::{Fault, Meter},
     program::{Fold, Node, Variable},
     value::{List, Literal, Map, Value},
 };

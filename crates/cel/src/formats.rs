@@ -1,7 +1,7 @@
-//! Formats: texts of a form that Kubernetes gives a name. Source: `k8s.io/apiserver/pkg/cel/library/format.go`,
+//! Named formats of texts. Source: `k8s.io/apiserver/pkg/cel/library/format.go`,
 //! `k8s.io/apimachinery/pkg/util/validation`, `k8s.io/kube-openapi/pkg/validation/strfmt`.
 
-use super::{time::Timestamp, url::Url};
+use crate::{time::Timestamp, url::Url};
 
 /// A named format.
 pub(super) struct Format {
@@ -37,7 +37,7 @@ impl Format {
 pub(super) static FORMATS: [Format; 13] = [
     Format { name: "dns1123Label", shown: "DNS1123Label", regex_size: 30, check: dns_label },
     Format { name: "dns1123Subdomain", shown: "DNS1123Subdomain", regex_size: 60, check: dns_subdomain },
-    Format { name: "dns1035Label", shown: "DNS1035Label", regex_size: 30, check: old_dns_label },
+    Format { name: "dns1035Label", shown: "DNS1035Label", regex_size: 30, check: dns1035_label },
     Format { name: "qualifiedName", shown: "QualifiedName", regex_size: 60, check: qualified_name },
     Format {
         name: "dns1123LabelPrefix",
@@ -55,31 +55,41 @@ pub(super) static FORMATS: [Format; 13] = [
         name: "dns1035LabelPrefix",
         shown: "DNS1035LabelPrefix",
         regex_size: 30,
-        check: |text| old_dns_label(&masked(text)),
+        check: |text| dns1035_label(&masked(text)),
     },
     Format { name: "labelValue", shown: "LabelValue", regex_size: 40, check: label_value },
-    Format { name: "uri", shown: "URI", regex_size: 1103, check: |text| said(Url::is_url(text), "invalid URI") },
+    Format {
+        name: "uri",
+        shown: "URI",
+        regex_size: 1103,
+        check: |text| problem_unless(Url::is_url(text), "invalid URI"),
+    },
     Format {
         name: "uuid",
         shown: "uuid",
         regex_size: 70,
-        check: |text| said(is_uuid(text), "does not match the UUID format"),
+        check: |text| problem_unless(is_uuid(text), "does not match the UUID format"),
     },
-    Format { name: "byte", shown: "byte", regex_size: 84, check: |text| said(is_base64(text), "invalid base64") },
-    Format { name: "date", shown: "date", regex_size: 71, check: |text| said(is_date(text), "invalid date") },
+    Format {
+        name: "byte",
+        shown: "byte",
+        regex_size: 84,
+        check: |text| problem_unless(is_base64(text), "invalid base64"),
+    },
+    Format { name: "date", shown: "date", regex_size: 71, check: |text| problem_unless(is_date(text), "invalid date") },
     Format {
         name: "datetime",
         shown: "datetime",
         regex_size: 71,
-        check: |text| said(is_datetime(text), "invalid datetime"),
+        check: |text| problem_unless(is_datetime(text), "invalid datetime"),
     },
 ];
 
 const LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 const SUBDOMAIN: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
-const OLD_LABEL: &str = "[a-z]([-a-z0-9]*[a-z0-9])?";
+const DNS1035_LABEL: &str = "[a-z]([-a-z0-9]*[a-z0-9])?";
 const NAME: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
-const OF_NAME: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
+const NAME_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
                        alphanumeric character";
 
 /// A DNS label as RFC 1123 has it.
@@ -103,12 +113,12 @@ fn is_between(text: &str, plain: fn(u8) -> bool, others: &[u8]) -> bool {
     ends && bytes.iter().all(|byte| plain(*byte) || others.contains(byte))
 }
 
-fn said(is_valid: bool, problem: &str) -> Vec<String> {
+fn problem_unless(is_valid: bool, problem: &str) -> Vec<String> {
     if is_valid { Vec::new() } else { vec![problem.to_owned()] }
 }
 
 fn too_long(text: &str, most: usize, unit: &str) -> Vec<String> {
-    said(text.len() <= most, &format!("must be no more than {most} {unit}"))
+    problem_unless(text.len() <= most, &format!("must be no more than {most} {unit}"))
 }
 
 /// A problem in upstream's words.
@@ -159,13 +169,13 @@ fn dns_subdomain(text: &str) -> Vec<String> {
     problems
 }
 
-fn old_dns_label(text: &str) -> Vec<String> {
+fn dns1035_label(text: &str) -> Vec<String> {
     let mut problems = too_long(text, 63, "characters");
     if !is_label(text) || !text.starts_with(|first: char| first.is_ascii_lowercase()) {
         problems.push(no_match(
             "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic \
              character, and end with an alphanumeric character",
-            OLD_LABEL,
+            DNS1035_LABEL,
             &["my-name", "abc-123"],
         ));
     }
@@ -193,7 +203,7 @@ fn qualified_name(text: &str) -> Vec<String> {
         _ => {
             return vec![format!(
                 "a valid label key {} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
-                no_match(OF_NAME, NAME, &examples)
+                no_match(NAME_RULE, NAME, &examples)
             )];
         }
     };
@@ -202,7 +212,7 @@ fn qualified_name(text: &str) -> Vec<String> {
         name => problems.extend(too_long(name, 63, "bytes").iter().map(|problem| format!("name part {problem}"))),
     }
     if !is_name(name) {
-        problems.push(format!("name part {}", no_match(OF_NAME, NAME, &examples)));
+        problems.push(format!("name part {}", no_match(NAME_RULE, NAME, &examples)));
     }
     problems
 }

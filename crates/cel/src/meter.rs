@@ -1,63 +1,124 @@
-//! Meter: cost of an evaluation, and its limits.
+//! The cost of an evaluation, its limits, and the faults that end it.
 
 use std::{
+    borrow::Cow,
     cell::{Cell, OnceCell},
     rc::Rc,
 };
 
-use super::fault::{Fault, Stop};
+use crate::authorization::AccessCheck;
 
-/// The most that one expression may cost. As upstream.
-pub(super) const MOST_OF_ONE: u64 = 1_000_000;
+/// The reason why an evaluation has no value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// An error of the language. `&&`, `||` and some macros may absorb it.
+    Error(Cow<'static, str>),
+    /// The evaluation ends.
+    Stop(Stop),
+}
 
-/// The most that all conditions of one hook may cost together. As upstream.
-pub(super) const MOST_OF_ALL: u64 = 2_500_000;
+/// A reason that ends the evaluation of any expression.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// It costs more than one expression may.
+    Cost,
+    /// The deadline has passed.
+    Deadline,
+    /// It takes more steps than allowed here, and is to be evaluated again elsewhere.
+    TooLong,
+    /// This access check has no decision yet.
+    Undecided(Box<AccessCheck>),
+}
 
-/// Steps of a loop between two looks at the clock. As upstream.
-const CHECKED_EVERY: u32 = 100;
+impl Stop {
+    /// Returns the message, in upstream's words.
+    pub(super) const fn text(&self) -> &'static str {
+        match self {
+            Self::Cost => "operation cancelled: actual cost limit exceeded",
+            Self::Deadline => "operation interrupted",
+            Self::TooLong => "evaluation takes too long here",
+            Self::Undecided(_) => "the authorizer was not asked",
+        }
+    }
+}
 
-/// Steps after which it asks as well, some milliseconds: not all that takes time is a loop.
-const CHECKED_AFTER: u64 = 100_000;
+impl Fault {
+    pub(super) fn error(text: impl Into<Cow<'static, str>>) -> Self {
+        Self::Error(text.into())
+    }
 
-/// Bytes of an object that take about as long to pass by as one step takes.
-const BYTES_A_STEP: usize = 32;
+    pub(super) fn no_such_overload() -> Self {
+        Self::error("no such overload")
+    }
 
-/// The most text, in bytes, that one expression may make while it is evaluated. Upstream has no such
-/// limit; its expressions are not evaluated beside other requests within one budget.
-const MOST_MADE: usize = 16 << 20;
+    pub(super) fn no_such_key(key: &str) -> Self {
+        Self::error(format!("no such key: {}", cut(key)))
+    }
 
-/// The most items of lists and maps that one expression may hold at once: 32 MiB. Dropped items do not count, as most
-/// lists live for a round of a loop only.
-pub(super) const MOST_HELD: usize = 1 << 20;
+    pub(super) fn out_of_range() -> Self {
+        Self::error("index out of bounds")
+    }
+}
+
+/// Returns the beginning of a text that may be long.
+pub(super) fn cut(text: &str) -> &str {
+    const MAX_CHARS: usize = 200;
+    text.char_indices().nth(MAX_CHARS).map_or(text, |(end, _)| &text[..end])
+}
+
+/// The most that one expression may cost, as upstream.
+pub(super) const MAX_EXPRESSION_COST: u64 = 1_000_000;
+
+/// The most that the conditions of one decision may cost together, as upstream.
+pub(super) const MAX_TOTAL_COST: u64 = 2_500_000;
+
+/// Rounds of a loop between two checks of the deadline, as upstream.
+const ROUNDS_PER_DEADLINE_CHECK: u32 = 100;
+
+/// Steps (some milliseconds) between two checks of the deadline outside of loops.
+const STEPS_PER_DEADLINE_CHECK: u64 = 100_000;
+
+/// Bytes of text that take about as long to read as one step.
+const BYTES_PER_STEP: usize = 32;
+
+/// The most bytes of text that one expression may make. Upstream has no such limit; its expressions do not share a
+/// memory budget with other requests.
+const MAX_MADE_BYTES: usize = 16 << 20;
+
+/// The most items of lists and maps that one expression may hold at once: 32 MiB. Dropped items do not count, because
+/// most lists live for one round of a loop.
+pub(super) const MAX_HELD_ITEMS: usize = 1 << 20;
 
 /// Items of a list that take as much memory as one entry of a map.
-pub(super) const ENTRY: usize = 8;
+pub(super) const ITEMS_PER_ENTRY: usize = 8;
 
-/// Limits of an evaluation.
+/// The time that an evaluation may take.
 pub struct Allowance<'a> {
-    /// Steps (some tens of nanoseconds each) after which it is given up and begun anew elsewhere; shared by all that
-    /// are evaluated on one thread for one request.
+    /// Steps (some tens of nanoseconds each) after which the evaluation ends with [`ConditionsDecision::TooLong`]. Shared
+    /// by all evaluations on one thread for one request; what is used is subtracted.
+    ///
+    /// [`ConditionsDecision::TooLong`]: crate::ConditionsDecision::TooLong
     pub steps: &'a Cell<u64>,
-    /// Is the request's time over?
+    /// Returns true once the deadline has passed.
     pub over: &'a dyn Fn() -> bool,
 }
 
-/// Counts one expression's cost, and its steps.
+/// Counts the cost and the steps of one expression.
 pub(super) struct Meter<'a> {
     allowance: &'a Allowance<'a>,
     cost: Cell<u64>,
     rounds: Cell<u32>,
-    /// Steps since it was last asked whether time is over.
+    /// Steps since the deadline was last checked.
     unasked: Cell<u64>,
     made: Cell<usize>,
-    /// Items of all that is alive; made with the first.
+    /// Items of all live lists and maps; allocated with the first.
     held: OnceCell<Rc<Cell<usize>>>,
-    /// Items of all that was made.
+    /// Items of all lists and maps made.
     #[cfg(test)]
     listed: Cell<usize>,
 }
 
-/// Room of a list or map, in items; given back with it.
+/// The room of a list or map in items, which is given back when it is dropped.
 #[derive(Debug, Default)]
 pub(super) struct Room {
     items: usize,
@@ -72,7 +133,7 @@ impl Room {
         self.items = self.items.saturating_add(items);
         #[cfg(test)]
         meter.listed.set(meter.listed.get().saturating_add(items));
-        if held.get() > MOST_HELD {
+        if held.get() > MAX_HELD_ITEMS {
             return Err(Fault::error("the expression holds lists of more than 1,048,576 items"));
         }
         meter.step(items as u64)
@@ -80,7 +141,7 @@ impl Room {
 }
 
 impl Clone for Room {
-    /// As much room again. If that was too much, the next request for more fails.
+    /// Takes as much room again. If that is too much, the next growth fails.
     fn clone(&self) -> Self {
         if let Some(held) = &self.held {
             held.set(held.get().saturating_add(self.items));
@@ -124,7 +185,7 @@ impl<'a> Meter<'a> {
         self.held.get().map_or(0, |held| held.get())
     }
 
-    /// Cost so far.
+    /// Returns the cost so far.
     pub(super) fn cost(&self) -> u64 {
         self.cost.get()
     }
@@ -139,7 +200,7 @@ impl<'a> Meter<'a> {
     pub(super) fn charge(&self, cost: u64) -> Result<(), Fault> {
         let paid = self.cost.get().saturating_add(cost);
         self.cost.set(paid);
-        if paid > MOST_OF_ONE { Err(Fault::Stop(Stop::Cost)) } else { Ok(()) }
+        if paid > MAX_EXPRESSION_COST { Err(Fault::Stop(Stop::Cost)) } else { Ok(()) }
     }
 
     /// Takes back what upstream does not count.
@@ -147,22 +208,22 @@ impl<'a> Meter<'a> {
         self.cost.set(self.cost.get().saturating_sub(cost));
     }
 
-    /// Counts bytes that are passed by.
+    /// Counts bytes that are read.
     pub(super) fn read(&self, bytes: usize) -> Result<(), Fault> {
-        self.step(1 + (bytes / BYTES_A_STEP) as u64)
+        self.step(1 + (bytes / BYTES_PER_STEP) as u64)
     }
 
     /// Counts bytes that are about to be made, before they are.
     pub(super) fn make(&self, bytes: usize) -> Result<(), Fault> {
         let made = self.made.get().saturating_add(bytes);
         self.made.set(made);
-        if made > MOST_MADE {
+        if made > MAX_MADE_BYTES {
             return Err(Fault::error("the expression makes more than 16 MiB of text"));
         }
         self.read(bytes)
     }
 
-    /// Room of a list that is about to be made.
+    /// Takes room for a list that is about to be made.
     pub(super) fn list(&self, items: usize) -> Result<Room, Fault> {
         let mut room = Room::default();
         room.grow(items, self)?;
@@ -172,8 +233,8 @@ impl<'a> Meter<'a> {
     /// Counts steps that cost nothing upstream.
     pub(super) fn step(&self, steps: u64) -> Result<(), Fault> {
         let unasked = self.unasked.get().saturating_add(steps);
-        self.unasked.set(if unasked > CHECKED_AFTER { 0 } else { unasked });
-        if unasked > CHECKED_AFTER && (self.allowance.over)() {
+        self.unasked.set(if unasked > STEPS_PER_DEADLINE_CHECK { 0 } else { unasked });
+        if unasked > STEPS_PER_DEADLINE_CHECK && (self.allowance.over)() {
             return Err(Fault::Stop(Stop::Deadline));
         }
         match self.allowance.steps.get().checked_sub(steps) {
@@ -188,11 +249,11 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// One round of a loop begins.
+    /// Begins one round of a loop.
     pub(super) fn round(&self) -> Result<(), Fault> {
         let rounds = self.rounds.get().wrapping_add(1);
         self.rounds.set(rounds);
-        if rounds.is_multiple_of(CHECKED_EVERY) && (self.allowance.over)() {
+        if rounds.is_multiple_of(ROUNDS_PER_DEADLINE_CHECK) && (self.allowance.over)() {
             return Err(Fault::Stop(Stop::Deadline));
         }
         self.step(1)

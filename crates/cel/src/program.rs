@@ -1,6 +1,15 @@
-//! Program: an expression checked and made ready to be evaluated.
+//! A checked expression, ready to be evaluated.
 
-use super::{functions::Function, pattern::Pattern, value::Literal};
+use std::cell::Cell;
+
+use crate::{
+    functions::{
+        Function,
+        regex::{self, Pattern},
+    },
+    meter::{Allowance, Fault, Meter},
+    value::{Literal, Value},
+};
 
 /// A variable of every expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,5 +118,63 @@ impl Node {
     /// A variable, or what lies in one. As upstream counts: the rest is not looked into for nothing.
     pub(super) fn is_attribute(&self) -> bool {
         matches!(self, Self::Variable(_) | Self::Local(_) | Self::Select { .. } | Self::Index { .. } | Self::Has { .. })
+    }
+
+    /// A call of a function. What literal arguments decide is prepared here.
+    pub(super) fn call(function: &'static Function, mut nodes: Vec<Self>, ambiguous: bool) -> Result<Self, String> {
+        if matches!(function.name, "matches" | "find" | "findAll")
+            && let Some(Node::Literal(Literal::String(pattern))) = nodes.get(1)
+        {
+            let compiled = regex::compiled(pattern).map_err(|why| format!("invalid matches argument: {why}"))?;
+            if function.name == "matches" {
+                let len = pattern.chars().count() as u64;
+                return Ok(Node::Matches { text: nodes.swap_remove(0).into(), pattern: compiled.into(), len });
+            }
+        }
+        if function.name == "@in"
+            && !ambiguous
+            && let Some(Node::Literal(Literal::List(items))) = nodes.get(1)
+        {
+            // As upstream, which does not look at what is sought there.
+            if items.is_empty() {
+                return Ok(Node::Literal(Literal::Bool(false)));
+            }
+            if items.iter().all(Literal::is_primitive)
+                && let (Some(Node::Literal(list)), Some(sought)) = (nodes.pop(), nodes.pop())
+            {
+                return Ok(Node::InLiterals { sought: sought.into(), list });
+            }
+        }
+        Ok(Node::Call { function, args: nodes.into(), ambiguous })
+    }
+
+    /// The result of a conversion of a literal; `None` for other functions. A conversion that fails is refused, as
+    /// upstream does.
+    pub(super) fn folded(function: &Function, literal: &Literal) -> Result<Option<Self>, String> {
+        const CONVERSIONS: [&str; 10] =
+            ["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"];
+        if !CONVERSIONS.contains(&function.name) {
+            return Ok(None);
+        }
+        if function.name == "dyn" {
+            return Ok(Some(Node::Literal(literal.clone())));
+        }
+        let steps = Cell::new(u64::MAX);
+        let allowance = Allowance { steps: &steps, over: &|| false };
+        let literal = match (function.call)(&[literal.into()], &Meter::new(&allowance)) {
+            Ok(Value::Type(name)) => Literal::Type(name),
+            Ok(Value::Bool(yes)) => Literal::Bool(yes),
+            Ok(Value::Int(number)) => Literal::Int(number),
+            Ok(Value::Uint(number)) => Literal::Uint(number),
+            Ok(Value::Double(number)) => Literal::Double(number),
+            Ok(Value::String(text)) => Literal::String(text.as_str().into()),
+            Ok(Value::Bytes(bytes)) => Literal::Bytes(bytes.as_ref().into()),
+            Ok(Value::Duration(span)) => Literal::Duration(span),
+            Ok(Value::Timestamp(time)) => Literal::Timestamp(time),
+            Ok(_) => return Ok(None),
+            Err(Fault::Error(why)) => return Err(why.into_owned()),
+            Err(Fault::Stop(stop)) => return Err(stop.text().to_owned()),
+        };
+        Ok(Some(Node::Literal(literal)))
     }
 }

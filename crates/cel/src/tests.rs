@@ -1,18 +1,18 @@
-mod authorizer;
-mod bounds;
-
 use std::{borrow::Cow, cell::Cell, collections::BTreeMap};
 
-use gatepost_json::{Cursor, Noted};
+use gatepost_json::{Cursor, EndsRecorder};
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-use super::{
+use crate::{
     AccessDecisions, Allowance, Condition, ConditionsDecision, Evaluated, Input, JsonDocument, Request, User,
     check::compile,
     combined, decide,
-    fault::{Fault, Stop},
+    meter::{Fault, Stop},
 };
+
+mod authorizer;
+mod bounds;
 
 #[derive(Deserialize)]
 struct Cases {
@@ -47,7 +47,7 @@ struct ChangedAnswer {
     answers: BTreeMap<String, Answer>,
 }
 
-/// The version whose answers Gatepost's have to be.
+/// The version whose answers ours have to match.
 const FOLLOWED: &str = "v0.37.2";
 
 fn document(json: &str) -> Option<JsonDocument<'_>> {
@@ -89,7 +89,7 @@ const DIFFERENT: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn expressions_are_worth_what_kube_apiserver_says() {
+fn expressions_have_the_values_of_kube_apiserver() {
     let cases: Cases = serde_json::from_str(include_str!("../../../tests/cel/cases.json")).unwrap();
     let answers: Vec<Answer> = serde_json::from_str(include_str!("../../../tests/cel/answers.json")).unwrap();
     assert!(answers.len() > 400 && answers.len() == cases.expressions.len(), "generate the answers anew");
@@ -126,7 +126,7 @@ fn expressions_are_worth_what_kube_apiserver_says() {
 }
 
 #[test]
-fn answers_are_of_the_followed_version_and_changes_to_others_are_listed() {
+fn recorded_answers_are_of_the_followed_version() {
     let changes: VersionChanges = serde_json::from_str(include_str!("../../../tests/cel/changed.json")).unwrap();
     let answers: Vec<Answer> = serde_json::from_str(include_str!("../../../tests/cel/answers.json")).unwrap();
     assert_eq!(changes.follows, FOLLOWED, "generate the answers anew");
@@ -154,7 +154,7 @@ fn decided(expression: &str, object: &str) -> Result<bool, String> {
 }
 
 #[test]
-fn the_last_of_equal_keys_counts() {
+fn last_of_equal_keys_counts() {
     let object = r#"{"a":1,"b":{"x":1},"a":2,"b":{"y":1}}"#;
     assert_eq!(decided("object.a == 2 && !has(object.b.x) && has(object.b.y) && size(object) == 2", object), Ok(true));
     let many: Vec<_> = (0..100).map(|n| format!("\"k{}\":{n}", n % 50)).collect();
@@ -164,14 +164,14 @@ fn the_last_of_equal_keys_counts() {
 }
 
 #[test]
-fn keys_are_found_however_they_are_written() {
+fn escaped_keys_are_found() {
     let object = r#" { "a\u0062c" : "\u00e9\n" , "a\"b" : 1, "ab" : 2 } "#;
     assert_eq!(decided(r#"object.abc == 'é\n' && object['a"b'] == 1 && object.ab == 2"#, object), Ok(true));
     assert_eq!(decided(r"!has(object.a) && !('a\\' in object)", object), Ok(true));
 }
 
 #[test]
-fn objects_that_cannot_be_read_are_errors_of_their_condition() {
+fn unreadable_object_is_an_error_of_its_condition() {
     for (object, why) in [
         ("k8s\0 protobuf", "the object is written in protobuf, and can only be read in JSON"),
         ("{\"a\": oops}", "the object is not JSON at byte 6: expected a value"),
@@ -186,15 +186,15 @@ fn objects_that_cannot_be_read_are_errors_of_their_condition() {
 }
 
 #[test]
-fn an_object_says_the_same_however_it_came() {
+fn checked_and_recorded_documents_have_the_same_values() {
     let large = format!("[{}0]", "{\"name\":\"]}\"},".repeat(1_000));
     let many: String = (0..40).map(|n| format!("\"k\\u003{}{n}\":{n},", n % 10)).collect();
     let object = format!(
         r#"{{"a":{large},"metadata":{{"name":"first"}},{many}"spec":{{"l":{large},"x":{{"y":1}},"x":{{"y":2}}}},"metadata":{{"name":"last"}}}}"#
     );
-    let mut noted = Noted::for_a_review();
-    Cursor::new(&object).skip_noting(&mut noted).unwrap();
-    let ends = noted.counted_from(0).expect("it is large");
+    let mut noted = EndsRecorder::sparse();
+    Cursor::new(&object).skip_recorded(&mut noted).unwrap();
+    let ends = noted.relative_to(0).expect("it is large");
     let bytes = || Cow::Borrowed(object.as_bytes());
     let expressions = [
         "object.metadata.name == 'last' && object.spec.x.y == 2 && size(object) == 43",
@@ -202,7 +202,8 @@ fn an_object_says_the_same_however_it_came() {
         "object.k00 == 0 && object.k939 == 39 && !('k1' in object) && object.all(k, k != '')",
         "object.spec.l[1000] == 0",
     ];
-    for document in [JsonDocument::new(bytes()), JsonDocument::checked(bytes()), JsonDocument::noted(bytes(), ends)] {
+    for document in [JsonDocument::new(bytes()), JsonDocument::checked(bytes()), JsonDocument::recorded(bytes(), ends)]
+    {
         let input = Input { object: Some(document), ..input("{}", "null") };
         for expression in expressions {
             let condition = [Condition::compile("c", expression).unwrap()];
@@ -213,7 +214,7 @@ fn an_object_says_the_same_however_it_came() {
 }
 
 #[test]
-fn invalid_utf_8_is_replaced_as_by_go() {
+fn invalid_utf_8_is_replaced_as_in_go() {
     let bytes = b"{\"a\":\"x\xffy\"}";
     for document in [JsonDocument::new(Cow::Borrowed(bytes)), JsonDocument::new(Cow::Owned(bytes.to_vec()))] {
         let input = Input { object: Some(document), ..input("{}", "null") };
@@ -226,7 +227,7 @@ fn invalid_utf_8_is_replaced_as_by_go() {
 }
 
 #[test]
-fn what_an_expression_does_not_look_into_is_not_located() {
+fn unused_containers_are_not_located() {
     let object = format!(r#"{{"metadata":{{"name":"web"}},"spec":{{"data":[{}1]}}}}"#, "{\"a\":[1,2]},".repeat(10_000));
     let input = input(&object, "null");
     let condition = [Condition::compile("c", "object.metadata.name == 'web' && has(object.spec)").unwrap()];
@@ -236,7 +237,7 @@ fn what_an_expression_does_not_look_into_is_not_located() {
 }
 
 #[test]
-fn what_takes_long_is_given_up_and_said_so() {
+fn evaluation_stops_at_its_allowance() {
     let object = format!(r#"{{"items":[{}1]}}"#, "1,".repeat(100_000));
     let input = input(&object, "null");
     let long = [Condition::compile("c", "object.items.all(x, x == 1)").unwrap()];
@@ -250,7 +251,7 @@ fn what_takes_long_is_given_up_and_said_so() {
 }
 
 #[test]
-fn one_expression_and_all_together_have_a_limit() {
+fn cost_is_limited_per_expression_and_in_total() {
     let input = input("{}", "null");
     let loops = "lists.range(400).all(x, lists.range(400).all(y, x + y >= 0))";
     let condition = Condition::compile("c", loops).unwrap();
@@ -270,7 +271,7 @@ fn one_expression_and_all_together_have_a_limit() {
 }
 
 #[test]
-fn hostile_expressions_are_refused_or_end() {
+fn hostile_expressions_are_rejected_or_end() {
     let chain = |unit: &str, many: usize| vec![unit; many].join("");
     let hostile = [
         chain("(", 5_000),
@@ -324,7 +325,7 @@ const MADE: &str = "the expression makes more than 16 MiB of text";
 const LISTED: &str = "the expression holds lists of more than 1,048,576 items";
 
 #[test]
-fn text_is_made_within_a_bound_whatever_it_costs_upstream() {
+fn made_text_is_bounded() {
     let items: Vec<_> = (0..3000).map(|n| n.to_string()).collect();
     let object = format!(r#"{{"s":"{}","l":[{}]}}"#, "a".repeat(100_000), items.join(","));
     for expression in [
@@ -356,7 +357,7 @@ fn steps_of(expression: &str, object: &str) -> u64 {
 }
 
 #[test]
-fn a_long_string_is_read_once_and_paid_for() {
+fn long_string_is_read_and_counted_once() {
     let object = |len: usize| {
         format!(r#"{{"s":"{}","e":"\\n{}","l":[{}1]}}"#, "a".repeat(len), "b".repeat(len), "1,".repeat(999))
     };
@@ -369,7 +370,7 @@ fn a_long_string_is_read_once_and_paid_for() {
 }
 
 #[test]
-fn outcomes_are_combined_as_upstream_does() {
+fn conditions_are_combined_as_upstream_does() {
     let ok = |name, value| Evaluated::Value(name, Ok(value));
     let failed = |name, why: &str| Evaluated::Value(name, Err(why.to_owned()));
     assert_eq!(combined([]), ConditionsDecision::Matches);
@@ -380,7 +381,7 @@ fn outcomes_are_combined_as_upstream_does() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn compile_errors_name_the_fault() {
     for (expression, why) in [
         ("request.nmae == 'x'", "undefined field 'nmae'"),
         ("objct.metadata.name == 'x'", "undeclared reference to 'objct'"),
@@ -403,7 +404,7 @@ fn what_is_wrong_is_said() {
 }
 
 #[test]
-fn time_zones_have_their_names_and_summers() {
+fn time_zones_have_names_and_summer_time() {
     let hours = |day: &str, zone: &str| {
         let expression = format!(
             "timestamp(object.{day}).getHours(object.{zone}) * 100 + timestamp(object.{day}).getMinutes(object.{zone}) == object.at"

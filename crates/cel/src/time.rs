@@ -1,10 +1,10 @@
-//! Duration and Timestamp, as the language has them.
+//! Durations, timestamps and time zones of the language.
 
 use std::{fmt, sync::LazyLock};
 
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 
-const NANOS: i64 = 1_000_000_000;
+const NANOS_PER_SECOND: i64 = 1_000_000_000;
 
 /// A span of time in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,8 +19,8 @@ pub(super) struct Timestamp {
 }
 
 /// First and last second that a timestamp may have.
-const FIRST: i64 = -62_135_596_800;
-const LAST: i64 = 253_402_300_799;
+const MIN_SECONDS: i64 = -62_135_596_800;
+const MAX_SECONDS: i64 = 253_402_300_799;
 
 /// A day and time of some place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,16 +95,21 @@ impl Duration {
     }
 }
 
+/// Nanoseconds of a duration such as `1m30s`, as Go's `time.ParseDuration` reads it.
+pub fn parse_go_duration(text: &str) -> Option<i64> {
+    Duration::parse(text).map(|duration| duration.0)
+}
+
 impl fmt::Display for Duration {
     /// As cel-go writes it: seconds, as a double has them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}s", (self.0 / NANOS) as f64 + (self.0 % NANOS) as f64 / 1e9)
+        write!(f, "{}s", (self.0 / NANOS_PER_SECOND) as f64 + (self.0 % NANOS_PER_SECOND) as f64 / 1e9)
     }
 }
 
 impl Timestamp {
     pub(super) fn new(seconds: i64, nanos: u32) -> Option<Self> {
-        (FIRST..=LAST).contains(&seconds).then_some(Self { seconds, nanos })
+        (MIN_SECONDS..=MAX_SECONDS).contains(&seconds).then_some(Self { seconds, nanos })
     }
 
     /// RFC 3339, as Go reads it.
@@ -175,13 +180,14 @@ impl Timestamp {
     }
 
     pub(super) fn plus(self, span: Duration) -> Option<Self> {
-        let nanos = i64::from(self.nanos) + span.0 % NANOS;
-        let seconds = self.seconds.checked_add(span.0 / NANOS)?.checked_add(nanos.div_euclid(NANOS))?;
-        Self::new(seconds, u32::try_from(nanos.rem_euclid(NANOS)).ok()?)
+        let nanos = i64::from(self.nanos) + span.0 % NANOS_PER_SECOND;
+        let seconds =
+            self.seconds.checked_add(span.0 / NANOS_PER_SECOND)?.checked_add(nanos.div_euclid(NANOS_PER_SECOND))?;
+        Self::new(seconds, u32::try_from(nanos.rem_euclid(NANOS_PER_SECOND)).ok()?)
     }
 
     pub(super) fn since(self, other: Self) -> Option<Duration> {
-        let seconds = self.seconds.checked_sub(other.seconds)?.checked_mul(NANOS)?;
+        let seconds = self.seconds.checked_sub(other.seconds)?.checked_mul(NANOS_PER_SECOND)?;
         seconds.checked_add(i64::from(self.nanos) - i64::from(other.nanos)).map(Duration)
     }
 }

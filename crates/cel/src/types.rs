@@ -1,4 +1,4 @@
-//! Type: type of a value as far as it is known before there is one, and the rules by which types fit.
+//! Static types, and the rules by which they fit.
 
 use std::{fmt, sync::Arc};
 
@@ -132,16 +132,16 @@ const OPAQUE: [&str; 11] = [
 
 impl Type {
     /// A type as this crate's tables write it: `list(string)`, `map(A, B)`. Capital letters are not known yet.
-    pub(super) fn written(text: &str) -> Self {
+    pub(super) fn parse(text: &str) -> Self {
         let text = text.trim();
         if let Some((name, rest)) = text.split_once('(') {
             let inner = rest.strip_suffix(')').unwrap_or(rest);
             return match name {
-                "list" => Self::List(Self::written(inner).into()),
-                "optional" => Self::Optional(Self::written(inner).into()),
+                "list" => Self::List(Self::parse(inner).into()),
+                "optional" => Self::Optional(Self::parse(inner).into()),
                 _ => {
                     let (key, value) = inner.split_once(',').unwrap_or((inner, "dyn"));
-                    Self::Map(Self::written(key).into(), Self::written(value).into())
+                    Self::Map(Self::parse(key).into(), Self::parse(value).into())
                 }
             };
         }
@@ -328,4 +328,49 @@ impl Unknowns {
             _ => false,
         }
     }
+}
+
+/// The types of a loop's variables over a range of this type. One alone is an item of a list or a key of a map; two are
+/// place and item, or key and value.
+pub(super) fn variables(unknowns: &mut Unknowns, range: &Type, two: bool) -> Result<(Type, Option<Type>), String> {
+    let (first, second) = match unknowns.seen(range) {
+        Type::Dyn => (Type::Dyn, Type::Dyn),
+        unknown @ Type::Var(_) => {
+            unknowns.fits(&Type::Dyn, &unknown);
+            (Type::Dyn, Type::Dyn)
+        }
+        Type::List(item) if two => (Type::Int, Type::clone(&item)),
+        Type::List(item) => (Type::clone(&item), Type::Dyn),
+        Type::Map(key, value) => (Type::clone(&key), Type::clone(&value)),
+        other => {
+            let of = unknowns.known(&other);
+            return Err(format!(
+                "expression of type '{of}' cannot be range of a comprehension (must be list, map, or dynamic)"
+            ));
+        }
+    };
+    Ok((first, two.then_some(second)))
+}
+
+/// Names of types.
+pub(super) fn type_name(name: &str) -> Option<&'static str> {
+    const NAMES: [&str; 16] = [
+        "bool",
+        "int",
+        "uint",
+        "double",
+        "string",
+        "bytes",
+        "list",
+        "map",
+        "null_type",
+        "type",
+        "optional_type",
+        "google.protobuf.Duration",
+        "google.protobuf.Timestamp",
+        "kubernetes.Quantity",
+        "net.IP",
+        "net.CIDR",
+    ];
+    NAMES.into_iter().find(|known| *known == name)
 }

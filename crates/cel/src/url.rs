@@ -1,9 +1,9 @@
-//! Url: a URL as Go's `net/url` reads it.
+//! URLs as Go's `net/url` reads them.
 
 use std::{collections::HashMap, net::Ipv6Addr};
 
 /// Parameters of a query that are read. As Go.
-const MOST_PARAMETERS: usize = 10_000;
+const MAX_QUERY_PARAMETERS: usize = 10_000;
 
 /// A URL, or the path of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,7 +119,7 @@ impl Url {
     pub(super) fn query(&self) -> Vec<(String, Vec<String>)> {
         let mut parameters: Vec<(String, Vec<String>)> = Vec::new();
         let mut places = HashMap::<String, usize>::new();
-        if self.query.split('&').count() > MOST_PARAMETERS {
+        if self.query.split('&').count() > MAX_QUERY_PARAMETERS {
             return parameters;
         }
         for pair in self.query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';')) {
@@ -339,7 +339,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_url_ends() {
+    fn invalid_urls_are_rejected() {
         for text in
             ["", "%", "http://[", "http://[::1", "http://[%25]", "//", "a:", ":", "http://%", "http://a:b:c/", "?", "#"]
         {
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn its_text_is_what_go_writes() {
+    fn url_text_is_that_of_go() {
         for (text, wanted) in [
             ("https://a.b/c d?q=1#f", "https://a.b/c%20d?q=1#f"),
             ("HTTP://u:p%40@a.b:80", "http://u:p%40@a.b:80"),

@@ -1,4 +1,4 @@
-//! Value: result of an expression, in part still where it arrived.
+//! Values of expressions, which may still lie in the input.
 
 use std::{
     borrow::Cow,
@@ -9,16 +9,12 @@ use std::{
     rc::Rc,
 };
 
-use super::{
+use crate::{
     authorization::{AccessDecision, Authorizer},
-    document::{Container, DocumentValue},
-    fault::Fault,
     formats::Format,
-    input::{Part, Request},
-    meter::{ENTRY, MOST_HELD, Meter, Room},
-    quantity::Quantity,
-    semver::Semver,
-    text::Text,
+    input::{Container, DocumentValue, Part, Request, Text},
+    meter::{Fault, ITEMS_PER_ENTRY, MAX_HELD_ITEMS, Meter, Room},
+    numbers::{Quantity, Semver},
     time::{Duration, Timestamp},
     url::Url,
 };
@@ -94,7 +90,7 @@ pub(super) enum Value<'a> {
     Failed(Rc<Cow<'static, str>>),
 }
 
-const _: () = assert!(MOST_HELD * size_of::<Value<'static>>() <= 32 << 20, "the bound on lists is told in bytes");
+const _: () = assert!(MAX_HELD_ITEMS * size_of::<Value<'static>>() <= 32 << 20, "the bound on lists is told in bytes");
 
 /// A list that was made while evaluating. Derefs to its items.
 #[derive(Clone, Debug)]
@@ -180,7 +176,7 @@ impl Key {
 impl<'a> Map<'a> {
     /// Room for so many entries more.
     pub(super) fn reserve(&mut self, entries: usize, meter: &Meter<'_>) -> Result<(), Fault> {
-        self.room.grow(entries.saturating_mul(ENTRY), meter)
+        self.room.grow(entries.saturating_mul(ITEMS_PER_ENTRY), meter)
     }
 
     fn of(literals: &'a [(Literal, Literal)]) -> Self {
@@ -226,7 +222,7 @@ impl<'a> Value<'a> {
     /// A literal's value. A map is made anew each time, and paid for.
     pub(super) fn of(literal: &'a Literal, meter: &Meter<'_>) -> Result<Self, Fault> {
         let Literal::Map(entries) = literal else { return Ok(literal.into()) };
-        let room = meter.list(literal.entries().saturating_mul(ENTRY))?;
+        let room = meter.list(literal.entries().saturating_mul(ITEMS_PER_ENTRY))?;
         Ok(Self::Map(Rc::new(Map { room, ..Map::of(entries) })))
     }
 }

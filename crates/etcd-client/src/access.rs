@@ -8,7 +8,7 @@ use std::{
 };
 
 use gatepost_api::hook::{EndpointTls, Transport};
-use gatepost_base::files::{BlockingReads, Unread};
+use gatepost_base::files::{BlockingReads, ReadFailure};
 use gatepost_tls::{self as tls, SystemRoots, TlsError, client_config};
 use http::Uri;
 use rustls::ClientConfig;
@@ -215,7 +215,8 @@ impl Trust {
 
     async fn look(self: Arc<Self>) {
         let files = Arc::clone(&self);
-        let unread = |why: Unread| TlsError::Unreadable { path: "the TLS files".to_owned(), cause: why.to_string() };
+        let unread =
+            |why: ReadFailure| TlsError::Unreadable { path: "the TLS files".to_owned(), cause: why.to_string() };
         let found = self.reads.run(LOOK_WITHIN, move || files.find()).await.unwrap_or_else(|why| Err(unread(why)));
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.looking = false;

@@ -23,7 +23,7 @@ use super::{
     error::{Done, Failure},
     pb::etcdserverpb::{AuthenticateRequest, auth_client::AuthClient},
 };
-use gatepost_base::files::{BlockingReads, Unread, regular};
+use gatepost_base::files::{self, BlockingReads, ReadFailure};
 
 /// Etcd makes passwords slow on purpose: a login may outlast the call that wanted it, and the next one has its token.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -128,7 +128,7 @@ async fn authenticate(
 ) -> Result<Token, Failure> {
     let reading = login.clone();
     let read = reads.run(READ_WITHIN, move || password(&reading)).await;
-    let unread = |why: Unread| Err(EtcdError::file(&login.password_file, &why.to_string()));
+    let unread = |why: ReadFailure| Err(EtcdError::file(&login.password_file, &why.to_string()));
     let password = read.unwrap_or_else(unread).map_err(Failure::answered)?;
     let request = AuthenticateRequest { name: login.user.clone(), password };
     match AuthClient::new(channel).authenticate(request).await {
@@ -167,7 +167,7 @@ fn failed(status: &Status, login: &Login, endpoint: &str) -> Failure {
 fn password(login: &Login) -> Result<String, EtcdError> {
     let path = &login.password_file;
     let unreadable = |cause: &dyn fmt::Display| EtcdError::file(path, &format!("the password cannot be read: {cause}"));
-    let bytes = regular::read(path, LONGEST).map_err(|error| unreadable(&error))?;
+    let bytes = files::read(path, LONGEST).map_err(|error| unreadable(&error))?;
     let text = String::from_utf8(bytes).map_err(|_| unreadable(&"it is not UTF-8 text"))?;
     match text.strip_suffix('\n').map_or(&*text, |line| line.strip_suffix('\r').unwrap_or(line)) {
         "" => Err(EtcdError::file(path, "there is no password in it")),

@@ -1,39 +1,41 @@
-//! Application of operations, one after the other, as kube-apiserver's library applies them.
+//! Applies operations one after the other, as kube-apiserver's library does.
 //!
-//! Where it departs from RFC 6902: `replace` sets a member that is not there; negative indexes count from the end; an
-//! operation without `value` has the value `null`; a member that is not there is `null` for `test` and `copy`; scalars are
-//! equal only when they are written alike.
+//! That library departs from RFC 6902: `replace` sets a missing member; negative indexes count from the end; an operation
+//! without `value` has the value `null`; a missing member is `null` for `test` and `copy`; scalars are equal only if they
+//! are written alike. `test` compares objects by their members and arrays by their items.
 
-use super::{
-    OperationFault, OperationKind, Patch,
-    node::{Child, Children, Piece},
-    operation::{Given, Operation, TextRange},
-    pointer::{self, Pointer},
+use bytes::Bytes;
+use bytestring::ByteString;
+
+use crate::{
+    node::{Child, Children, Node, NodeId, Null, Piece, Value},
+    operation::{self, OperationFault, OperationKind, Pointer},
+    patch::{Operand, Operation, Patch, TextRange},
     text::{Span, Text},
-    tree::{NodeId, Null, Tree, Value},
+    tree::{Tree, Writer},
 };
 
-/// A tree that a patch is being applied to.
+/// A tree to which a patch is being applied.
 pub(super) struct Application<'a> {
     tree: &'a mut Tree,
-    /// The patch's text, by its number in the tree.
+    /// The number of the patch's text in the tree.
     text: u32,
-    /// Its names.
+    /// The number of the patch's names in the tree.
     names: u32,
     /// Bytes that copies may still add.
     to_copy: usize,
 }
 
-/// A place where children are.
+/// A container that a path leads to.
 #[derive(Clone, Copy)]
 enum Container {
     Object(NodeId),
     Array(NodeId),
-    /// `null` that was copied: it has no members, and takes none.
-    Nothing,
+    /// A copied `null`, which has no members and takes none.
+    CopiedNull,
 }
 
-/// A child that is there.
+/// An existing child.
 #[derive(Clone, Copy)]
 enum Slot {
     Member(NodeId, usize),
@@ -47,7 +49,7 @@ impl<'a> Application<'a> {
         Self { tree, text, names, to_copy }
     }
 
-    /// Applies one operation. After an error the tree is of no use.
+    /// Applies one operation. After an error the tree is unusable.
     pub(super) fn apply(&mut self, operation: &Operation) -> Result<(), OperationFault> {
         self.tree.check()?;
         match operation.kind {
@@ -71,18 +73,18 @@ impl<'a> Application<'a> {
         }
     }
 
-    fn value(&self, given: Given) -> Value {
+    fn value(&self, given: Operand) -> Value {
         match given {
-            Given::Nothing => Value::Null(Null::Absent),
-            Given::Null => Value::Null(Null::Given),
-            Given::Written(TextRange { start, end }) => Value::Raw(Span { text: self.text, start, end }),
+            Operand::Absent => Value::Null(Null::Absent),
+            Operand::Null => Value::Null(Null::Operand),
+            Operand::Text(TextRange { start, end }) => Value::Raw(Span { text: self.text, start, end }),
         }
     }
 
     fn add(&mut self, container: Container, operation: &Operation, value: Value) -> Result<(), OperationFault> {
         let last = last(&operation.path);
         match container {
-            Container::Nothing => Err(OperationFault::NoParent("path")),
+            Container::CopiedNull => Err(OperationFault::NoParent("path")),
             Container::Object(id) => self.set_member(id, &last, operation.name, value),
             Container::Array(id) => {
                 let len = self.tree.array(id).len();
@@ -103,7 +105,7 @@ impl<'a> Application<'a> {
         Ok(())
     }
 
-    /// Takes away what stands at `path`, which must be something.
+    /// Removes the value at `path`, which must exist.
     fn remove(&mut self, path: &str, field: &'static str) -> Result<Value, OperationFault> {
         let container = self.container(path, field)?;
         let slot = self.child(container, &last(path), field)?.ok_or(OperationFault::NoMember(field))?;
@@ -163,7 +165,7 @@ impl<'a> Application<'a> {
         let value = match (self.slot_value(slot)?.unwrap_or(Value::Null(Null::Absent)), wanted) {
             (Value::Null(Null::Absent), wanted) => return Ok(matches!(wanted, Value::Null(_))),
             (_, Value::Null(Null::Absent)) => return Ok(false),
-            // It stays open, so that the next test is no dearer than its own value.
+            // It stays open, so that the cost of the next test depends only on its own value.
             (value @ Value::Raw(_), Value::Raw(wanted)) if self.tree.is_container(wanted) => {
                 match self.tree.opened(value)? {
                     Some(id) => *self.slot_value(slot)?.insert(Value::Open(id)),
@@ -175,7 +177,7 @@ impl<'a> Application<'a> {
         self.tree.equals(value, wanted)
     }
 
-    /// The container that holds what `path` means, all on the way to it opened.
+    /// Returns the container of the child that `path` names, and opens all containers on the way.
     fn container(&mut self, path: &str, field: &'static str) -> Result<Container, OperationFault> {
         let pointer = Pointer::new(path).ok_or(OperationFault::NoParent(field))?;
         let mut at = self.kind(self.tree.root);
@@ -183,7 +185,7 @@ impl<'a> Application<'a> {
             let slot = self.child(at, &part, field)?.ok_or(OperationFault::NoParent(field))?;
             at = match *self.slot_value(slot)? {
                 Some(Value::Open(id)) => self.kind(id),
-                Some(Value::Null(Null::Copied)) => Container::Nothing,
+                Some(Value::Null(Null::Copied)) => Container::CopiedNull,
                 Some(value @ Value::Raw(_)) => {
                     let id = self.tree.opened(value)?.ok_or(OperationFault::NoParent(field))?;
                     *self.slot_value(slot)? = Some(Value::Open(id));
@@ -202,10 +204,10 @@ impl<'a> Application<'a> {
         }
     }
 
-    /// A member, `None` where it is not there; or an item, which must be.
+    /// Returns a member, `None` if it does not exist; or an item, which must exist.
     fn child(&mut self, container: Container, part: &str, field: &'static str) -> Result<Option<Slot>, OperationFault> {
         Ok(match container {
-            Container::Nothing => None,
+            Container::CopiedNull => None,
             Container::Object(id) => self.tree.member(id, part)?.map(|piece| Slot::Member(id, piece)),
             Container::Array(id) => Some(Slot::Item(id, index(part, self.tree.array(id).len(), field)?)),
         })
@@ -222,14 +224,373 @@ impl<'a> Application<'a> {
     }
 }
 
-/// The last step of a path; of a path without steps, nothing.
+/// Returns the last step of a path; empty for a path without steps.
 fn last(path: &str) -> std::borrow::Cow<'_, str> {
     Pointer::new(path).map(Pointer::last).unwrap_or_default()
 }
 
-/// An index below `len`; a negative one counts from there.
+/// Reads an index below `len`; a negative one counts from `len`.
 fn index(part: &str, len: usize, field: &'static str) -> Result<usize, OperationFault> {
-    let index = pointer::index(part).ok_or(OperationFault::NotAnIndex(field))?;
+    let index = operation::index(part).ok_or(OperationFault::NotAnIndex(field))?;
     let index = if index < 0 { index + len as i64 } else { index };
     usize::try_from(index).ok().filter(|index| *index < len).ok_or(OperationFault::OutOfRange(field))
+}
+
+/// The most bytes compared for each byte of a test's value. The innermost of nested containers could otherwise be compared
+/// as often as they are deep; beyond this, containers are opened instead of compared.
+const MAX_COMPARED_PER_BYTE: usize = 8;
+/// The shortest container that may be opened instead of compared. Shorter ones cannot nest deep, and opening them takes
+/// more memory.
+const MIN_OPENED_LEN: usize = 128;
+
+/// The result of comparing two values as they are written.
+enum Comparison {
+    Equal,
+    Different,
+    /// Both are containers, and their children decide. The second one belongs to the patch.
+    ByChildren(Value, Span),
+}
+
+impl Tree {
+    /// Compares a value of the document with one of a patch. Containers of the document stay open, so that the cost of the
+    /// next comparison depends on the patch's value, and not on the document.
+    pub(super) fn equals(&mut self, ours: Value, other: Value) -> Result<bool, OperationFault> {
+        let len = match other {
+            Value::Raw(span) => span.len(),
+            Value::Null(_) | Value::Open(_) => 0,
+        };
+        let most = self.compared.saturating_add(MAX_COMPARED_PER_BYTE * len);
+        let mut pairs = match self.compare(ours, other, most)? {
+            Comparison::Equal => return Ok(true),
+            Comparison::Different => return Ok(false),
+            Comparison::ByChildren(ours, other) => vec![(ours, other)],
+        };
+        while let Some((ours, other)) = pairs.pop() {
+            let equal = match (self.opened(ours)?, self.opened(Value::Raw(other))?) {
+                (Some(ours), Some(other)) => self.pair_children(ours, other, most, &mut pairs)?,
+                _ => false,
+            };
+            if !equal {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Compares two values; large containers only until `most` bytes were compared.
+    fn compare(&mut self, ours: Value, other: Value, most: usize) -> Result<Comparison, OperationFault> {
+        let equal = match (ours, other) {
+            (Value::Raw(our), Value::Raw(other)) => {
+                let by_children = self.is_container(our) && self.is_container(other);
+                let len = our.len();
+                let affordable = !by_children || len < MIN_OPENED_LEN || self.compared.saturating_add(len) <= most;
+                if len == other.len() && affordable {
+                    self.compared += len;
+                    if self.str(our) == self.str(other) {
+                        return Ok(Comparison::Equal);
+                    }
+                }
+                if by_children {
+                    return Ok(Comparison::ByChildren(ours, other));
+                }
+                false
+            }
+            (Value::Open(_), Value::Raw(other)) if self.is_container(other) => {
+                return Ok(Comparison::ByChildren(ours, other));
+            }
+            // A copied `null` is an empty object.
+            (Value::Null(Null::Copied), Value::Raw(_)) => {
+                self.opened(other)?.is_some_and(|other| self.is_empty_object(other))
+            }
+            (Value::Null(ours), Value::Null(other)) => ours == other && ours != Null::Copied,
+            _ => false,
+        };
+        Ok(if equal { Comparison::Equal } else { Comparison::Different })
+    }
+
+    /// Adds the children that must be looked into to `pairs`. Returns false if the two cannot be equal.
+    fn pair_children(
+        &mut self,
+        ours: NodeId,
+        other: NodeId,
+        most: usize,
+        pairs: &mut Vec<(Value, Span)>,
+    ) -> Result<bool, OperationFault> {
+        let places: Vec<_> = match (&self.node(ours).children, &self.node(other).children) {
+            (Children::Object(_), Children::Object(_)) => match self.pair_members(ours, other)? {
+                Some(places) => places,
+                None => return Ok(false),
+            },
+            (Children::Array(our_items), Children::Array(items)) if our_items.len() == items.len() => {
+                self.separate_items(ours)?;
+                self.separate_items(other)?;
+                let others = self.live(other).map(|(_, _, _, value)| value);
+                self.live(ours)
+                    .zip(others)
+                    .map(|((part, piece, _, value), other)| (part, piece, value, other))
+                    .collect()
+            }
+            _ => return Ok(false),
+        };
+        for (part, piece, value, other) in places {
+            match self.compare(value, other, most)? {
+                Comparison::Equal => {}
+                Comparison::Different => return Ok(false),
+                Comparison::ByChildren(value, other) => {
+                    pairs.push((self.opened_in_place(ours, (part, piece), value)?, other));
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Returns the members of one object by part, piece and value, each with the value of the other object under that key;
+    /// `None` if the keys differ.
+    #[expect(clippy::type_complexity, reason = "taken apart by the only caller")]
+    fn pair_members(
+        &mut self,
+        ours: NodeId,
+        other: NodeId,
+    ) -> Result<Option<Vec<(usize, usize, Value, Value)>>, OperationFault> {
+        self.index_live_members(ours)?;
+        self.index_members(other)?;
+        if self.live(ours).count() != self.live(other).count() {
+            return Ok(None);
+        }
+        let members: Vec<_> = self.live(ours).collect();
+        let mut pairs = Vec::with_capacity(members.len());
+        for (part, piece, child, value) in members {
+            let key = self.key(child.key).into_owned();
+            let Some(found) = self.member(other, &key)? else { return Ok(None) };
+            let Some(Piece::Child(Child { value: Some(other), .. })) = self.node_mut(other).piece_mut(0, found) else {
+                return Ok(None);
+            };
+            pairs.push((part, piece, value, *other));
+        }
+        Ok(Some(pairs))
+    }
+
+    /// Indexes the members of an object. If most are removed or replaced by another of the same name, these are compacted
+    /// first, because the next test passes over all pieces.
+    fn index_live_members(&mut self, id: NodeId) -> Result<(), OperationFault> {
+        self.index_members(id)?;
+        let mostly_removed = 2 * self.live(id).count() < self.node(id).all_pieces().count();
+        if let Children::Object(object) = &mut self.node_mut(id).children
+            && mostly_removed
+        {
+            object.compact_removed();
+        }
+        self.index_members(id)
+    }
+
+    /// Opens a child's value and leaves it open.
+    fn opened_in_place(
+        &mut self,
+        id: NodeId,
+        (part, piece): (usize, usize),
+        value: Value,
+    ) -> Result<Value, OperationFault> {
+        let Some(opened) = self.opened(value)? else { return Ok(value) };
+        if let Some(Piece::Child(child)) = self.node_mut(id).piece_mut(part, piece) {
+            child.value = Some(Value::Open(opened));
+        }
+        Ok(Value::Open(opened))
+    }
+
+    fn is_empty_object(&self, id: NodeId) -> bool {
+        matches!(self.node(id).children, Children::Object(_)) && self.node(id).all_pieces().next().is_none()
+    }
+
+    /// Returns the separate children that are not removed, by part and piece, with their value.
+    fn live(&self, id: NodeId) -> impl Iterator<Item = (usize, usize, Child, Value)> {
+        let node = self.node(id);
+        let parts = (0..).map_while(|part| Some((part, node.pieces(part)?)));
+        parts.flat_map(|(part, pieces)| pieces.iter().enumerate().map(move |(at, piece)| (part, at, piece))).filter_map(
+            |(part, at, piece)| match piece {
+                Piece::Child(child) => Some((part, at, *child, child.value?)),
+                Piece::Run(_) => None,
+            },
+        )
+    }
+}
+
+/// The size of a value as Go would write it: without white space, and with escapes for HTML.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Measure {
+    len: usize,
+    blanks: usize,
+    /// Removed members that were passed over.
+    removed: usize,
+    /// Bytes of memory that its opened parts take.
+    held: usize,
+}
+
+/// The most bytes of memory for one byte of a copy. A copy that would take more is written as text.
+const MAX_COPY_MEMORY_PER_BYTE: usize = 8;
+/// The memory that every copy may take.
+const MIN_COPY_MEMORY: usize = 16 << 10;
+
+impl Measure {
+    fn add(&mut self, text: &str) {
+        let mut in_string = false;
+        let mut escaped = false;
+        let bytes = text.as_bytes();
+        for (at, byte) in bytes.iter().enumerate() {
+            if !in_string && matches!(byte, b' ' | b'\t' | b'\n' | b'\r') {
+                self.blanks += 1;
+                continue;
+            }
+            self.len += match byte {
+                b'<' | b'>' | b'&' => 6,
+                // U+2028 and U+2029 have three bytes, and an escape six.
+                0xe2 if matches!(bytes.get(at + 1..at + 3), Some([0x80, 0xa8 | 0xa9])) => 4,
+                _ => 1,
+            };
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' => escaped = true,
+                b'"' => in_string = !in_string,
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Tree {
+    /// Copies a value. Returns the copy, the value that is to replace the original, and the bytes that the copy counts for,
+    /// at most `left`. The replacement has no white space, so that copying it often takes time proportional to what the
+    /// copies count for.
+    pub(super) fn copied(&mut self, value: Value, left: usize) -> Result<(Value, Value, usize), OperationFault> {
+        let measure = match value {
+            Value::Null(Null::Absent) => return Ok((value, value, 0)),
+            Value::Null(Null::Operand | Null::Copied) => {
+                let counts = "null".len();
+                return if counts > left {
+                    Err(OperationFault::CopiedTooMuch)
+                } else {
+                    Ok((Value::Null(Null::Copied), value, counts))
+                };
+            }
+            Value::Raw(_) | Value::Open(_) => self.measure(value),
+        };
+        if measure.len > left {
+            return Err(OperationFault::CopiedTooMuch);
+        }
+        if measure.blanks > 0 {
+            let compact = self.compact(value)?;
+            return Ok((compact, compact, measure.len));
+        }
+        if measure.removed > measure.len {
+            self.compact_removed(value);
+        }
+        // Opened parts may take many times the memory of their bytes, and only the bytes have been counted.
+        if measure.held > MIN_COPY_MEMORY + MAX_COPY_MEMORY_PER_BYTE * measure.len {
+            return Ok((self.compact(value)?, value, measure.len));
+        }
+        self.memory.take(measure.held)?;
+        let copy = match value {
+            Value::Open(id) => Value::Open(self.copy_node(id)),
+            Value::Raw(_) | Value::Null(_) => value,
+        };
+        Ok((copy, value, measure.len))
+    }
+
+    /// Compacts removed children so that repeated copies stay linear.
+    fn compact_removed(&mut self, value: Value) {
+        let Value::Open(id) = value else { return };
+        let mut reached = vec![id];
+        while let Some(id) = reached.pop() {
+            if let Children::Object(object) = &mut self.node_mut(id).children {
+                object.compact_removed();
+            }
+            reached.extend(self.open_children(id).into_iter().map(|(_, _, id)| id));
+        }
+    }
+
+    fn measure(&self, value: Value) -> Measure {
+        let mut measure = Measure::default();
+        let mut open = Vec::new();
+        let mut add = |measure: &mut Measure, value: Value| match value {
+            Value::Null(_) => measure.len += "null".len(),
+            Value::Raw(span) => measure.add(self.str(span)),
+            Value::Open(id) => open.push(id),
+        };
+        add(&mut measure, value);
+        while let Some(id) = open.pop() {
+            self.measure_node(self.node(id), &mut measure, &mut open);
+        }
+        measure
+    }
+
+    fn measure_node(&self, node: &Node, measure: &mut Measure, open: &mut Vec<u32>) {
+        let before = measure.len;
+        measure.held += node.held();
+        for piece in node.all_pieces() {
+            match piece {
+                Piece::Run(run) => {
+                    measure.add(self.str(Span { text: node.span.text, start: run.start, end: run.end }));
+                }
+                Piece::Child(Child { value: None, .. }) => {
+                    measure.removed += 1;
+                    continue;
+                }
+                Piece::Child(Child { key, value: Some(value), .. }) => {
+                    if node.is_object() {
+                        measure.add(self.str(*key));
+                        measure.len += ":".len();
+                    }
+                    match value {
+                        Value::Null(_) => measure.len += "null".len(),
+                        Value::Raw(span) => measure.add(self.str(*span)),
+                        Value::Open(id) => open.push(*id),
+                    }
+                }
+            }
+            measure.len += ",".len();
+        }
+        // Two brackets, and one comma fewer than children.
+        measure.len += if measure.len > before { 1 } else { 2 };
+    }
+
+    /// Writes the value without white space into a new text.
+    fn compact(&mut self, value: Value) -> Result<Value, OperationFault> {
+        let mut writer = Writer::new(self);
+        writer.value(value);
+        let mut compact = Vec::new();
+        let (mut in_string, mut escaped) = (false, false);
+        for byte in writer.finish().iter().flat_map(|bytes: &Bytes| bytes.iter()) {
+            match byte {
+                b' ' | b'\t' | b'\n' | b'\r' if !in_string => continue,
+                _ if escaped => escaped = false,
+                b'\\' => escaped = true,
+                b'"' => in_string = !in_string,
+                _ => {}
+            }
+            compact.push(*byte);
+        }
+        compact.shrink_to_fit();
+        self.memory.take(compact.len())?;
+        let Ok(compact) = ByteString::try_from(compact) else { return Ok(value) };
+        let end = compact.len() as u32;
+        let text = self.add_text(Text::written(compact));
+        Ok(Value::Raw(Span { text, start: 0, end }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_count_as_go_writes_them() {
+        let count = |text: &str| {
+            let mut measure = Measure::default();
+            measure.add(text);
+            (measure.len, measure.blanks)
+        };
+        assert_eq!(count(r#"{"a":[1,2]}"#), (11, 0));
+        assert_eq!(count("{ \"a b\" :\t[1,\n2] }"), (13, 5));
+        assert_eq!(count(r#""<a> & \"b c\"""#), (r#""\u003ca\u003e \u0026 \"b c\"""#.len(), 0));
+        assert_eq!(count("\"\u{2028}\u{2029}\u{2027}\""), (17, 0));
+    }
 }

@@ -1,40 +1,40 @@
-//! Difference: one patch from the object as it arrived to what it is now.
+//! One patch from the object as it arrived to what it is now.
 //!
-//! Only containers that stand where they were opened are compared, child by child; anything else is a value by itself.
-//! Differences inside a container are folded into one `replace` of it where that is shorter.
+//! Only containers that are where they were opened are compared, child by child; anything else is replaced as a whole.
+//! Differences inside a container are folded into one `replace` of it if that is shorter.
 
-use super::{
-    node::{Child, Children, Piece},
-    pointer,
+use gatepost_json::{MAX_DEPTH, Rope};
+
+use crate::{
+    node::{Child, Children, NodeId, Null, Piece, Value},
+    operation,
     text::Span,
-    tree::{NodeId, Null, Tree, Value},
-    write::Writer,
+    tree::{Tree, Writer},
 };
-use gatepost_json::Rope;
 
-/// One operation. It refers to its path: the steps of one container would hold that container's path once each.
-struct Step {
+/// One operation. It refers to its path, because the changes of one container would otherwise repeat its path.
+struct Change {
     op: &'static str,
-    /// A container, by its number in [`Changes::places`].
+    /// The container by its index in [`Changes::places`].
     place: usize,
-    /// The child of it that changes; the container itself where there is none.
-    part: Option<Part>,
+    /// The child that changes; `None` for the container itself.
+    part: Option<PathStep>,
     value: Option<Value>,
 }
 
-/// The last step of a path.
+/// One step of a path.
 #[derive(Clone, Copy)]
-enum Part {
+enum PathStep {
     /// A key, a JSON string.
     Member(Span),
     Item(usize),
 }
 
-/// A container that stands where it was.
+/// The path of a container that is where it was.
 struct PathNode {
-    /// Parent container, by its number, and the step of the path from it; `None` for the root.
-    within: Option<(usize, Part)>,
-    /// Length of its path as a JSON string.
+    /// The index of the parent container and the step from it; `None` for the root.
+    within: Option<(usize, PathStep)>,
+    /// The length of the path as a JSON string.
     len: usize,
 }
 
@@ -42,55 +42,55 @@ struct PathNode {
 struct Frame {
     id: NodeId,
     place: usize,
-    /// Number of steps before its own.
+    /// The number of changes before its own.
     mark: usize,
-    /// Bytes of its steps.
+    /// The bytes of its changes.
     cost: usize,
-    /// Containers in it that are still to be looked at, with their step of the path.
-    inner: Vec<(Part, NodeId)>,
+    /// Containers in it that are still to be compared, with their operations.
+    inner: Vec<(PathStep, NodeId)>,
 }
 
-/// Operations that make of the object as it arrived what it is now.
+/// The operations from the object as it arrived to what it is now.
 pub struct Changes<'a> {
     tree: &'a Tree,
-    /// Length of each node that is still there.
+    /// The length of each reachable node.
     lengths: Vec<usize>,
     places: Vec<PathNode>,
-    steps: Vec<Step>,
+    operations: Vec<Change>,
     cost: usize,
 }
 
 /// Bytes of an operation besides its path and value.
-const AROUND: usize = r#"{"op":"replace","path":"","value":},"#.len();
+const OPERATION_OVERHEAD: usize = r#"{"op":"replace","path":"","value":},"#.len();
 
-/// Number of every tree's root node.
+/// The first root node of every tree.
 const ROOT: NodeId = 0;
 
 pub(super) fn of(tree: &Tree) -> Option<Changes<'_>> {
     let places = vec![PathNode { within: None, len: 0 }];
-    let mut changes = Changes { tree, lengths: lengths(tree), places, steps: Vec::new(), cost: 0 };
+    let mut changes = Changes { tree, lengths: lengths(tree), places, operations: Vec::new(), cost: 0 };
     changes.cost = if tree.root == ROOT {
         changes.collect()
     } else {
-        changes.steps.push(Step { op: "replace", place: 0, part: None, value: Some(Value::Open(tree.root)) });
-        AROUND + changes.lengths[tree.root as usize]
+        changes.operations.push(Change { op: "replace", place: 0, part: None, value: Some(Value::Open(tree.root)) });
+        OPERATION_OVERHEAD + changes.lengths[tree.root as usize]
     };
-    if changes.steps.is_empty() { None } else { Some(changes) }
+    if changes.operations.is_empty() { None } else { Some(changes) }
 }
 
 impl Changes<'_> {
-    /// About as many bytes as the patch has: the object's own and one operation at most.
+    /// Returns the approximate length of the patch: at most that of the object and one operation.
     pub fn size(&self) -> usize {
         self.cost
     }
 
-    /// The JSON Patch.
-    pub fn written(&self) -> Rope {
+    /// Writes the JSON Patch.
+    pub fn to_patch(&self) -> Rope {
         let mut out = Writer::new(self.tree);
         let mut separator = "[";
-        // The path of the last step, and how much of it is that of its container.
+        // The path of the last change, and the length of its container's path.
         let (mut path, mut last, mut stem) = (String::new(), 0, 0);
-        for step in &self.steps {
+        for step in &self.operations {
             if step.place != last {
                 path.clear();
                 self.push_path(&mut path, step.place);
@@ -126,22 +126,22 @@ impl Changes<'_> {
         parts.into_iter().rev().for_each(|part| self.push_part(path, part));
     }
 
-    fn push_part(&self, path: &mut String, part: Part) {
+    fn push_part(&self, path: &mut String, part: PathStep) {
         match part {
-            Part::Member(key) => pointer::push(path, &self.tree.key(key)),
-            Part::Item(index) => pointer::push(path, &index.to_string()),
+            PathStep::Member(key) => operation::push(path, &self.tree.key(key)),
+            PathStep::Item(index) => operation::push(path, &index.to_string()),
         }
     }
 
-    /// Length of a path's step as it is written.
-    fn len_of(&self, part: Part) -> usize {
+    /// Returns the length of a step as it is written.
+    fn len_of(&self, part: PathStep) -> usize {
         match part {
-            Part::Member(key) => pointer::len_in_json(&self.tree.key(key)),
-            Part::Item(index) => "/".len() + index.checked_ilog10().unwrap_or(0) as usize + 1,
+            PathStep::Member(key) => operation::len_in_json(&self.tree.key(key)),
+            PathStep::Item(index) => "/".len() + index.checked_ilog10().unwrap_or(0) as usize + 1,
         }
     }
 
-    /// Notes all steps; says how many bytes they have.
+    /// Collects all changes. Returns their length.
     fn collect(&mut self) -> usize {
         let mut open = vec![self.enter(ROOT, 0)];
         while let Some(frame) = open.last_mut() {
@@ -163,25 +163,25 @@ impl Changes<'_> {
         0
     }
 
-    /// Folds a container's steps where that is shorter; says what they cost then.
+    /// Folds a container's changes if that is shorter. Returns their length.
     fn folded(&mut self, frame: &Frame) -> usize {
-        let whole = AROUND + self.places[frame.place].len + self.lengths[frame.id as usize];
+        let whole = OPERATION_OVERHEAD + self.places[frame.place].len + self.lengths[frame.id as usize];
         if frame.cost <= whole {
             return frame.cost;
         }
-        self.steps.truncate(frame.mark);
+        self.operations.truncate(frame.mark);
         let value = Some(Value::Open(frame.id));
-        self.steps.push(Step { op: "replace", place: frame.place, part: None, value });
+        self.operations.push(Change { op: "replace", place: frame.place, part: None, value });
         whole
     }
 
-    /// Notes what differs among the children of a container that stands where it was.
+    /// Collects the changes among the children of a container that is where it was.
     fn enter(&mut self, id: NodeId, place: usize) -> Frame {
-        let mut frame = Frame { id, place, mark: self.steps.len(), cost: 0, inner: Vec::new() };
+        let mut frame = Frame { id, place, mark: self.operations.len(), cost: 0, inner: Vec::new() };
         let node = self.tree.node(id);
         match &node.children {
             Children::Object(object) => {
-                // First: a member of the same name may have been added since.
+                // First, because a member of the same name may have been added since.
                 for child in &object.removed {
                     self.member(child, node.span.text, &mut frame);
                 }
@@ -197,27 +197,27 @@ impl Changes<'_> {
                 self.changed_items(id, &mut frame);
             }
         }
-        // The last is taken first.
+        // The last one is popped first.
         frame.inner.reverse();
         frame
     }
 
     fn member(&mut self, child: &Child, text: u32, frame: &mut Frame) {
-        let part = Part::Member(child.key);
+        let part = PathStep::Member(child.key);
         match (child.value, child.was) {
             (None, None) => {}
-            (None, Some(_)) => self.step("remove", part, None, frame),
-            (Some(value), None) => self.step("add", part, Some(value), frame),
+            (None, Some(_)) => self.change("remove", part, None, frame),
+            (Some(value), None) => self.change("add", part, Some(value), frame),
             (Some(value), Some(was)) if self.tree.is_as_it_was(text, value, was) => {
                 if let Value::Open(id) = value {
                     frame.inner.push((part, id));
                 }
             }
-            (Some(value), Some(_)) => self.step("replace", part, Some(value), frame),
+            (Some(value), Some(_)) => self.change("replace", part, Some(value), frame),
         }
     }
 
-    /// From the last one on, so that each index is that of the array as it was.
+    /// From the last item on, so that each index is that in the array as it was.
     fn removed_items(&mut self, id: NodeId, was: u32, frame: &mut Frame) {
         let mut removed = Vec::new();
         let mut next = 0;
@@ -232,15 +232,15 @@ impl Changes<'_> {
         }
         removed.extend(next..was);
         for index in removed.into_iter().rev() {
-            self.step("remove", Part::Item(index as usize), None, frame);
+            self.change("remove", PathStep::Item(index as usize), None, frame);
         }
     }
 
-    /// From the first one on, so that each index is that of the array as it is.
+    /// From the first item on, so that each index is that in the array as it is.
     fn added_items(&mut self, id: NodeId, frame: &mut Frame) {
         for (index, child) in self.items(id) {
             if let Child { value: Some(value), was: None, .. } = child {
-                self.step("add", Part::Item(index), Some(value), frame);
+                self.change("add", PathStep::Item(index), Some(value), frame);
             }
         }
     }
@@ -250,14 +250,14 @@ impl Changes<'_> {
         for (index, child) in self.items(id) {
             let Child { value: Some(value), was: Some(was), .. } = child else { continue };
             if !self.tree.is_as_it_was(text, value, was) {
-                self.step("replace", Part::Item(index), Some(value), frame);
+                self.change("replace", PathStep::Item(index), Some(value), frame);
             } else if let Value::Open(id) = value {
-                frame.inner.push((Part::Item(index), id));
+                frame.inner.push((PathStep::Item(index), id));
             }
         }
     }
 
-    /// Items that stand alone, with their index.
+    /// Returns the separate items with their index.
     fn items(&self, id: NodeId) -> Vec<(usize, Child)> {
         let mut index = 0;
         let mut alone = Vec::new();
@@ -273,15 +273,15 @@ impl Changes<'_> {
         alone
     }
 
-    /// Notes an operation on a child of a container.
-    fn step(&mut self, op: &'static str, part: Part, value: Option<Value>, frame: &mut Frame) {
+    /// Adds an operation on a child of a container.
+    fn change(&mut self, op: &'static str, part: PathStep, value: Option<Value>, frame: &mut Frame) {
         let path = self.places[frame.place].len + self.len_of(part);
-        frame.cost += AROUND + path + value.map_or(0, |value| length(&self.lengths, value));
-        self.steps.push(Step { op, place: frame.place, part: Some(part), value });
+        frame.cost += OPERATION_OVERHEAD + path + value.map_or(0, |value| length(&self.lengths, value));
+        self.operations.push(Change { op, place: frame.place, part: Some(part), value });
     }
 }
 
-/// About how long each node is when it is written, where it is part of the document.
+/// Returns the approximate length of each reachable node when it is written.
 pub(super) fn lengths(tree: &Tree) -> Vec<usize> {
     let mut lengths = vec![0; tree.nodes.len()];
     let mut reached = vec![tree.root];
@@ -290,7 +290,7 @@ pub(super) fn lengths(tree: &Tree) -> Vec<usize> {
         reached.extend(tree.node(*id).all_pieces().filter_map(Piece::opened));
         at += 1;
     }
-    // Inner ones were reached later.
+    // Inner nodes were reached later.
     for id in reached.into_iter().rev() {
         let node = tree.node(id);
         let pieces = node.all_pieces().map(|piece| match piece {
@@ -308,8 +308,35 @@ pub(super) fn lengths(tree: &Tree) -> Vec<usize> {
 
 fn length(lengths: &[usize], value: Value) -> usize {
     match value {
-        Value::Null(Null::Absent | Null::Given | Null::Copied) => "null".len(),
+        Value::Null(Null::Absent | Null::Operand | Null::Copied) => "null".len(),
         Value::Raw(span) => span.len(),
         Value::Open(id) => lengths[id as usize],
+    }
+}
+
+impl Tree {
+    /// Returns false if the document certainly does not nest too deep. A value of `n` bytes nests at most `n / 2` deep, and
+    /// an unchanged one is as deep as it was; `lengths` are those of the nodes.
+    pub(super) fn may_nest_too_deep(&self, lengths: &[usize]) -> bool {
+        let mut reached: Vec<(NodeId, usize)> = vec![(self.root, 1)];
+        while let Some((id, depth)) = reached.pop() {
+            let node = self.node(id);
+            for piece in node.all_pieces() {
+                let Piece::Child(Child { value: Some(value), was, .. }) = piece else { continue };
+                let len = match value {
+                    Value::Null(_) => continue,
+                    Value::Raw(span) => span.len(),
+                    Value::Open(inner) => {
+                        reached.push((*inner, depth + 1));
+                        lengths[*inner as usize]
+                    }
+                };
+                let stayed = was.is_some_and(|was| self.is_as_it_was(node.span.text, *value, was));
+                if !stayed && depth + len / 2 > MAX_DEPTH {
+                    return true;
+                }
+            }
+        }
+        false
     }
 }

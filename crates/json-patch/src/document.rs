@@ -1,33 +1,54 @@
-//! Document: an object, and what patches made of it.
+//! An object and what patches made of it; the limits of patches; fields that identify an object.
 
-use std::sync::{Arc, atomic::AtomicBool};
+use std::{
+    fmt,
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use bytestring::ByteString;
+use gatepost_json::{self as json, Cursor, JsonError, JsonReadError, MAX_DEPTH, Rope};
 
-use super::{
-    Changes, OperationFault, Patch, PatchError, PatchLimits,
+use crate::{
     apply::Application,
-    difference,
-    error::json_error,
-    identity::{self, IdentityField},
-    node::Node,
-    text::Text,
-    tree::{Tree, Value},
-    write::Writer,
+    children::Walk,
+    difference::{self, Changes},
+    node::{Child, Children, Node, NodeId, Piece, Value},
+    operation::{OperationFault, PatchError, json_error},
+    patch::Patch,
+    text::{Span, Text},
+    tree::{Tree, Writer},
 };
-use gatepost_json::{self as json, JsonError, MAX_DEPTH, Rope};
 
-/// A JSON object as it arrived, with all patches applied to it so far. It never changes: [`Document::patched`] makes a new
-/// one, which shares the bytes, so that one that does not apply does no harm.
+/// Limits of applying a patch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PatchLimits {
+    /// The most bytes that the `copy` operations of one patch may add together, counted as kube-apiserver does
+    /// (`JSONPatchMaxCopyBytes`, for which it has no flag).
+    pub copied: usize,
+    /// The most bytes of the patched object.
+    pub object: usize,
+    /// The most bytes of memory that opening parts of the object may take.
+    pub held: usize,
+}
+
+impl Default for PatchLimits {
+    /// The limits of a kube-apiserver on copies and on objects of its clients. Memory is unlimited.
+    fn default() -> Self {
+        Self { copied: 3 << 20, object: 3 << 20, held: usize::MAX }
+    }
+}
+
+/// A JSON object as it arrived, with the patches applied to it so far. It is immutable: [`Document::patched`] returns a
+/// new one that shares the bytes, so a patch that does not apply does no harm.
 #[derive(Clone, Debug)]
 pub struct Document {
-    tree: Tree,
+    pub(super) tree: Tree,
     rope: Rope,
 }
 
 impl Document {
-    /// The object that a rope is, and is checked to be: one pass over it. Where it lies in several pieces they are joined
-    /// to be read; patched objects still are slices of the pieces.
+    /// Creates a document and checks that the rope is a JSON object, in one pass. Several pieces are joined to be read;
+    /// patched objects are still slices of the pieces.
     ///
     /// # Errors
     /// [`PatchError::NotAnObject`].
@@ -35,10 +56,10 @@ impl Document {
         Self::of(object, false)
     }
 
-    /// The same of a rope that is known to be JSON: it is not checked once more.
+    /// As [`Document::new`], for a rope that is known to be JSON and is not checked again.
     ///
     /// # Errors
-    /// As [`Document::new`], as far as what is wrong is found.
+    /// As [`Document::new`], as far as faults are found.
     pub fn checked(object: Rope) -> Result<Self, PatchError> {
         Self::of(object, true)
     }
@@ -59,21 +80,20 @@ impl Document {
         Ok(Self { tree, rope: object })
     }
 
-    /// The object's bytes: slices of what arrived and of the patches, and small new pieces. To be written as they are
-    /// ([`Rope::chunks`]), or joined once ([`Rope::copy_of`]).
+    /// Returns the object's bytes: slices of what arrived and of the patches, and small new pieces.
     pub fn rope(&self) -> &Rope {
         &self.rope
     }
 
-    /// The document with a patch applied to it.
+    /// Applies a patch and returns the patched document.
     ///
     /// # Errors
-    /// [`PatchError`] names the operation that does not apply, or the limit that the patched object is beyond.
+    /// [`PatchError`] names the operation that does not apply, or the limit that is exceeded.
     pub fn patched(&self, patch: &Patch, limits: PatchLimits) -> Result<Self, PatchError> {
         self.patched_unless(patch, limits, None)
     }
 
-    /// The same, for as long as somebody waits for it: it ends soon after `cancelled` is set.
+    /// As [`Document::patched`], but stops soon after `cancelled` is set.
     ///
     /// # Errors
     /// As [`Document::patched`], and [`PatchError::Cancelled`].
@@ -87,7 +107,7 @@ impl Document {
             return Ok(self.clone());
         }
         let mut tree = self.tree.clone();
-        tree.weight.bound(limits.held);
+        tree.memory.bound(limits.held);
         tree.cancelled = cancelled.cloned();
         let mut application = Application::of(patch, &mut tree, limits.copied);
         for (index, operation) in patch.operations.iter().enumerate() {
@@ -106,33 +126,33 @@ impl Document {
             return Err(PatchError::ObjectTooLarge { len: rope.len(), limit: limits.object });
         }
         if rope.len() > MAX_DEPTH && tree.may_nest_too_deep(&difference::lengths(&tree)) {
-            tree.weight.take(rope.len()).map_err(|_| PatchError::NoRoom)?;
+            tree.memory.take(rope.len()).map_err(|_| PatchError::NoRoom)?;
             json::value(&rope.copy_of(0..rope.len())).map_err(|_| PatchError::TooDeep)?;
         }
         Ok(Self { tree, rope })
     }
 
-    /// One JSON Patch that makes of the object as it arrived what it is now, whatever patches led there: each place that
-    /// differs, once, or what is around it where that is shorter. `None` where nothing differs.
+    /// Returns one JSON Patch from the object as it arrived to what it is now; `None` if nothing differs. It has each place
+    /// that differs once, or a container around it if that is shorter.
     ///
-    /// It follows from the two objects and from which parts of them patches touched; neither from how long anything took
-    /// nor from how operations were spread over patches.
+    /// The result depends on the two objects and on the places that patches touched, and not on how operations were spread
+    /// over patches.
     pub fn difference(&self) -> Option<Rope> {
-        Some(self.changes()?.written())
+        Some(self.changes()?.to_patch())
     }
 
-    /// The same, before it is written: how long it is can be known before there is room for it.
+    /// Returns the changes before they are written, so that their size is known before room is made for them.
     pub fn changes(&self) -> Option<Changes<'_>> {
         difference::of(&self.tree)
     }
 
-    /// Fields that say which object this is, and that the patches have changed.
+    /// Returns the identity fields that the patches have changed.
     pub fn changed_identity(&self) -> Vec<IdentityField> {
-        identity::changed(&self.tree)
+        changed(&self.tree)
     }
 
-    /// Bytes of memory that are held besides the bytes that arrived and the patches' texts: what patches have touched, at
-    /// most [`Document::outline`], copies that were written anew, and the object itself where it arrived in several pieces.
+    /// Returns the bytes of memory held besides what arrived and the texts of patches: opened containers, the outline (at
+    /// most [`Document::outline`]), rewritten copies, and the object itself if it arrived in several pieces.
     pub fn held(&self) -> usize {
         Self::held_by(&self.tree)
     }
@@ -142,13 +162,165 @@ impl Document {
         nodes + tree.texts.iter().map(Text::held).sum::<usize>()
     }
 
-    #[cfg(test)]
-    pub(super) fn tree(&self) -> &Tree {
-        &self.tree
-    }
-
-    /// The most bytes of memory that are held of an object of so many bytes before anything is patched.
+    /// Returns the most bytes of memory held for an object of `len` bytes before anything is patched.
     pub const fn outline(len: usize) -> usize {
         len / 8
     }
+}
+
+/// A field that identifies an object.
+///
+/// kube-apiserver's webhook code compares none of them; its later steps, decoding the object and validating its metadata,
+/// reject most such changes without naming who made them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IdentityField {
+    /// The object itself: it is no longer a JSON object.
+    Root,
+    /// `apiVersion`
+    ApiVersion,
+    /// `kind`
+    Kind,
+    /// `metadata.name`
+    Name,
+    /// `metadata.namespace`
+    Namespace,
+    /// `metadata.uid`
+    Uid,
+}
+
+impl IdentityField {
+    const ALL: [Self; 5] = [Self::ApiVersion, Self::Kind, Self::Name, Self::Namespace, Self::Uid];
+
+    fn path(self) -> &'static [&'static str] {
+        match self {
+            Self::Root => &[],
+            Self::ApiVersion => &["apiVersion"],
+            Self::Kind => &["kind"],
+            Self::Name => &["metadata", "name"],
+            Self::Namespace => &["metadata", "namespace"],
+            Self::Uid => &["metadata", "uid"],
+        }
+    }
+}
+
+impl fmt::Display for IdentityField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root => f.write_str("the object as a whole"),
+            field => f.write_str(&field.path().join(".")),
+        }
+    }
+}
+
+/// The first root node of every tree.
+const ROOT: NodeId = 0;
+
+pub(super) fn changed(tree: &Tree) -> Vec<IdentityField> {
+    if !tree.node(tree.root).is_object() {
+        return vec![IdentityField::Root];
+    }
+    let changed = |field: &IdentityField| {
+        let path = field.path();
+        let before = tree.node(ROOT).span;
+        match tree.root {
+            ROOT => tree.differs(ROOT, path),
+            root => tree.text_in(before, path) != tree.text_at(Value::Open(root), path),
+        }
+    };
+    IdentityField::ALL.into_iter().filter(changed).collect()
+}
+
+impl Tree {
+    /// Returns true if the value at `path` differs in a container that is where it was.
+    fn differs(&self, id: NodeId, path: &[&str]) -> bool {
+        let (Some((key, rest)), Children::Object(_)) = (path.split_first(), &self.node(id).children) else {
+            return false;
+        };
+        let Some(child) = self.touched(id, key) else {
+            // It is in a run, and so unchanged; or it was removed and compacted.
+            return self.untouched(id, key).is_none() && self.text_in(self.node(id).span, path).is_some();
+        };
+        let text = self.node(id).span.text;
+        let before = self.text_in(self.node(id).span, path);
+        match (child.value, child.was) {
+            (Some(Value::Open(inner)), Some(was)) if self.is_as_it_was(text, Value::Open(inner), was) => {
+                if rest.is_empty() { false } else { self.differs(inner, rest) }
+            }
+            (Some(value), _) => before != self.text_at(value, rest),
+            (None, _) => before.is_some(),
+        }
+    }
+
+    /// Returns the value at `path` in a value as text; `None` if it is absent or `null`.
+    fn text_at(&self, value: Value, path: &[&str]) -> Option<String> {
+        let id = match value {
+            Value::Null(_) => return None,
+            Value::Raw(span) => return self.text_in(span, path),
+            Value::Open(id) => id,
+        };
+        let Some((key, rest)) = path.split_first() else { return Some("a container".into()) };
+        if !self.node(id).is_object() {
+            return None;
+        }
+        match self.touched(id, key) {
+            Some(child) => self.text_at(child.value?, rest),
+            None => self.text_in(self.untouched(id, key)?, rest),
+        }
+    }
+
+    /// Returns the value at `path` in a slice of a text.
+    fn text_in(&self, span: Span, path: &[&str]) -> Option<String> {
+        text_in(self.str(span), path).ok().flatten()
+    }
+
+    /// Returns the value of the member `key` if it is in a run.
+    fn untouched(&self, id: NodeId, key: &str) -> Option<Span> {
+        let text = self.node(id).span.text;
+        let mut found = None;
+        for piece in self.node(id).all_pieces() {
+            let Piece::Run(run) = piece else { continue };
+            let mut walk = Walk::of(&self.texts[text as usize], *run, true);
+            while let Ok(Some((spot, written))) = walk.next() {
+                if written.is_some_and(|written| written.plain() == key) {
+                    found = Some(Span { text, start: spot.value, end: spot.end });
+                }
+            }
+        }
+        found
+    }
+
+    /// Returns the member `key` if it stands alone.
+    fn touched(&self, id: NodeId, key: &str) -> Option<&Child> {
+        let is_it = |child: &&Child| (child.value.is_some() || child.was.is_some()) && self.key(child.key) == key;
+        let children = self.node(id).all_pieces().filter_map(|piece| match piece {
+            Piece::Child(child) => Some(child),
+            Piece::Run(_) => None,
+        });
+        children.filter(is_it).last()
+    }
+}
+
+/// Returns the value at `path` in a text: of a string its value, otherwise the text.
+fn text_in(mut text: &str, path: &[&str]) -> Result<Option<String>, JsonReadError> {
+    for part in path {
+        let mut cursor = Cursor::new(text);
+        if !text.starts_with('{') || !cursor.object("")? {
+            return Ok(None);
+        }
+        let mut found = None;
+        while let Some(key) = cursor.key()? {
+            let place = cursor.value_range()?;
+            if key.plain() == *part {
+                found = Some(&text[place]);
+            }
+        }
+        match found {
+            Some(inner) => text = inner,
+            None => return Ok(None),
+        }
+    }
+    if text.starts_with('"') {
+        return Ok(Cursor::new(text).string("")?.map(|text| text.plain().into_owned()));
+    }
+    Ok((text != "null").then(|| text.to_owned()))
 }

@@ -1,25 +1,25 @@
-//! Fields: the places of an object that a patch reads or writes, and whether two patches meet.
+//! The places of an object that a patch reads or writes, and whether two patches overlap.
 
 use std::collections::BTreeSet;
 
-use super::operation::{OperationKind, Patch};
+use crate::{operation::OperationKind, patch::Patch};
 
-/// Steps of a path that are looked at; one with more is taken for the whole object.
-const DEEPEST: usize = 64;
-/// Most places that are distinguished, and their bytes; more count as the whole object. Comparing two sets of so many
-/// takes a worker less than 5 ms, whatever their paths are.
-const MOST: usize = 500;
-const MOST_BYTES: usize = 16 << 10;
-/// Between two steps. A name that has it is taken for the whole object.
-const STEP: char = '\0';
+/// The most steps of a path. A longer path counts as the whole object.
+const MAX_STEPS: usize = 64;
+/// The most places, and their bytes; more count as the whole object. Comparing two sets of this size takes less than 5 ms,
+/// whatever their paths are.
+const MAX_PLACES: usize = 500;
+const MAX_PLACE_BYTES: usize = 16 << 10;
+/// The separator of steps. A path that contains it counts as the whole object.
+const SEPARATOR: char = '\0';
 
-/// The places that a patch touches, each with all that is below it.
+/// The places that a patch reads or writes, each including everything below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TouchedFields(BTreeSet<String>);
 
 impl Patch {
-    /// The places that it touches. Where that is not plain, such as by an item that is inserted into a list or counted
-    /// from its end, the whole list, or the whole object.
+    /// Returns the places that the patch touches. An operation that shifts items of a list or counts from its end touches
+    /// the whole list.
     pub fn fields(&self) -> TouchedFields {
         let mut fields = BTreeSet::new();
         for operation in &self.operations {
@@ -36,43 +36,43 @@ impl Patch {
 }
 
 impl TouchedFields {
-    /// Its places, or the whole object where they are very many.
+    /// Returns the places, or the whole object if they are too many.
     fn bounded(self) -> Self {
-        if self.0.len() <= MOST && self.0.iter().map(String::len).sum::<usize>() <= MOST_BYTES {
+        if self.0.len() <= MAX_PLACES && self.0.iter().map(String::len).sum::<usize>() <= MAX_PLACE_BYTES {
             return self;
         }
         Self(BTreeSet::from([String::new()]))
     }
 
-    /// Does one touch what the other does, or something around or below it?
-    pub fn meet(&self, other: &Self) -> bool {
+    /// Returns true if both touch the same place, or one touches a place around or below one of the other.
+    pub fn overlaps(&self, other: &Self) -> bool {
         let (few, many) = if self.0.len() <= other.0.len() { (self, other) } else { (other, self) };
         few.0.iter().any(|place| many.has_around(place) || many.has_below(place))
     }
 
-    /// The places of another one as well.
+    /// Adds the places of another set.
     pub fn join(&mut self, other: Self) {
         self.0.extend(other.0);
         *self = std::mem::take(self).bounded();
     }
 
-    /// Is it there, or anything that it is a part of?
+    /// Returns true if the set has the place, or one around it.
     fn has_around(&self, place: &str) -> bool {
-        let ends = place.match_indices(STEP).map(|(at, _)| at).chain([place.len()]);
+        let ends = place.match_indices(SEPARATOR).map(|(at, _)| at).chain([place.len()]);
         ends.into_iter().any(|end| place.get(..end).is_some_and(|part| self.0.contains(part)))
     }
 
-    /// Is a part of it there?
+    /// Returns true if the set has a place below this one.
     fn has_below(&self, place: &str) -> bool {
         let first = self.0.range::<str, _>((std::ops::Bound::Excluded(place), std::ops::Bound::Unbounded)).next();
-        first.is_some_and(|other| other.strip_prefix(place).is_some_and(|rest| rest.starts_with(STEP)))
+        first.is_some_and(|other| other.strip_prefix(place).is_some_and(|rest| rest.starts_with(SEPARATOR)))
     }
 }
 
-/// The place at a path: each step behind a [`STEP`], the whole object is "".
+/// Returns the place of a path: each step behind a [`SEPARATOR`]; the whole object is "".
 fn place(path: &str, shifts: bool) -> String {
     let Some(steps) = path.strip_prefix('/') else { return String::new() };
-    if path.contains(STEP) || steps.split('/').nth(DEEPEST).is_some() {
+    if path.contains(SEPARATOR) || steps.split('/').nth(MAX_STEPS).is_some() {
         return String::new();
     }
     let mut place = String::with_capacity(path.len());
@@ -83,7 +83,7 @@ fn place(path: &str, shifts: bool) -> String {
         if odd || index && shifts && steps.peek().is_none() {
             break;
         }
-        place.push(STEP);
+        place.push(SEPARATOR);
         place.push_str(&step.replace("~1", "/").replace("~0", "~"));
     }
     place
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn two_meet_where_one_touches_what_is_around_or_below_the_other() {
+    fn touched_fields_overlap_around_and_below_a_place() {
         for (one, other, meet) in [
             (("add", "/metadata/labels/a"), ("add", "/metadata/labels/b"), false),
             (("add", "/metadata/labels/a"), ("replace", "/metadata/labels/a"), true),
@@ -128,29 +128,29 @@ mod tests {
             (("replace", ""), ("add", "/x"), true),
         ] {
             let (one, other) = (fields(&[one]), fields(&[("add", "/elsewhere"), other]));
-            assert_eq!((one.meet(&other), other.meet(&one)), (meet, meet), "{one:?} {other:?}");
+            assert_eq!((one.overlaps(&other), other.overlaps(&one)), (meet, meet), "{one:?} {other:?}");
         }
-        assert!(!TouchedFields::default().meet(&fields(&[("replace", "")])), "who touches nothing meets nobody");
+        assert!(!TouchedFields::default().overlaps(&fields(&[("replace", "")])), "an empty set overlaps nothing");
     }
 
     #[test]
-    fn very_many_places_are_taken_for_the_whole_object() {
+    fn too_many_touched_fields_count_as_the_whole_object() {
         let places = |prefix: &str, count: usize, step: usize| {
             let paths: Vec<_> = (0..count).map(|n| format!("/{prefix}{n}{}", "/s".repeat(step))).collect();
             fields(&paths.iter().map(|path| ("add", &**path)).collect::<Vec<_>>())
         };
         let whole = TouchedFields(BTreeSet::from([String::new()]));
-        assert_eq!((places("a", MOST, 1).0.len(), places("a", MOST + 1, 1)), (MOST, whole.clone()));
-        assert_eq!(places("a", MOST, 20), whole);
-        let mut touched = places("a", MOST, 1);
-        assert!(!touched.meet(&places("b", MOST, 1)));
-        touched.join(places("b", MOST, 1));
+        assert_eq!((places("a", MAX_PLACES, 1).0.len(), places("a", MAX_PLACES + 1, 1)), (MAX_PLACES, whole.clone()));
+        assert_eq!(places("a", MAX_PLACES, 20), whole);
+        let mut touched = places("a", MAX_PLACES, 1);
+        assert!(!touched.overlaps(&places("b", MAX_PLACES, 1)));
+        touched.join(places("b", MAX_PLACES, 1));
         assert_eq!(touched, whole, "also of several patches together");
     }
 
     #[test]
-    fn a_long_path_is_taken_for_the_whole_object() {
+    fn long_path_counts_as_the_whole_object() {
         let deep = "/a".repeat(100_000);
-        assert!(fields(&[("add", &deep)]).meet(&fields(&[("add", "/x")])));
+        assert!(fields(&[("add", &deep)]).overlaps(&fields(&[("add", "/x")])));
     }
 }

@@ -1,40 +1,43 @@
-//! Node: an opened container, and the pieces that its children are in.
+//! Opened containers: the pieces that their children are in.
+//!
+//! The pieces of an array lie in parts of bounded length, so that inserting at the front moves few of them.
 
-use super::{
-    array::Array,
-    object::Object,
-    text::Span,
-    tree::{NodeId, Value},
+use std::{
+    collections::HashMap,
+    hash::{BuildHasherDefault, Hasher, RandomState},
+    sync::Arc,
 };
 
-/// One child that stands alone.
+use crate::text::Span;
+
+/// A child that stands alone.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Child {
-    /// The key, a JSON string; means nothing in arrays.
+    /// The key, a JSON string; unused in arrays.
     pub(super) key: Span,
-    /// `None` where it was removed.
+    /// `None` if it was removed.
     pub(super) value: Option<Value>,
-    /// Content at this place when the container was opened.
+    /// The child at this place when the container was opened.
     pub(super) was: Option<Was>,
 }
 
-/// A child as the container's text has it.
+/// A child as the text of its container has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Was {
-    /// Number of children before it.
+    /// The number of children before it.
     pub(super) ordinal: u32,
-    /// Range of its value.
+    /// The range of its value.
     pub(super) start: u32,
     pub(super) end: u32,
 }
 
-/// Neighbours in the container's text, from the first one's beginning to the last one's end.
+/// Adjacent children in the text of their container, from the beginning of the first to the end of the last.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
     pub(super) start: u32,
     pub(super) end: u32,
     pub(super) count: u32,
-    /// Number of children before it.
+    /// The number of children before it.
     pub(super) ordinal: u32,
 }
 
@@ -45,7 +48,7 @@ pub(super) enum Piece {
 }
 
 impl Piece {
-    /// The opened container that it is, if it is one.
+    /// Returns the node if this is an opened container.
     pub(super) fn opened(&self) -> Option<NodeId> {
         match self {
             Self::Child(Child { value: Some(Value::Open(id)), .. }) => Some(*id),
@@ -57,9 +60,9 @@ impl Piece {
 /// An opened container.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
-    /// Text that it was opened from, brackets included.
+    /// The text that it was opened from, including the brackets.
     pub(super) span: Span,
-    /// It is a copy, and so in no place where it was opened.
+    /// True for a copy, which is not at the place where it was opened.
     pub(super) is_copy: bool,
     pub(super) children: Children,
 }
@@ -71,11 +74,11 @@ pub(super) enum Children {
 }
 
 impl Node {
-    /// The same, to stand elsewhere.
+    /// Returns a copy for another place.
     pub(super) fn copied(&self) -> Self {
         let children = match &self.children {
             Children::Object(object) => Children::Object(object.copied()),
-            Children::Array(array) => Children::Array(array.copied()),
+            Children::Array(array) => Children::Array(array.clone()),
         };
         Self { span: self.span, is_copy: true, children }
     }
@@ -84,7 +87,7 @@ impl Node {
         matches!(self.children, Children::Object(_))
     }
 
-    /// Bytes of memory that it takes.
+    /// Returns the bytes of memory that it takes.
     pub(super) fn held(&self) -> usize {
         let besides = match &self.children {
             Children::Object(object) => object.held(),
@@ -93,7 +96,7 @@ impl Node {
         size_of::<Self>() + self.all_pieces().count() * size_of::<Piece>() + besides
     }
 
-    /// Its pieces in order, as some slices.
+    /// Returns the pieces of a part; the parts are in order.
     pub(super) fn pieces(&self, part: usize) -> Option<&[Piece]> {
         match &self.children {
             Children::Object(object) => (part == 0).then_some(&object.pieces),
@@ -101,12 +104,12 @@ impl Node {
         }
     }
 
-    /// All its pieces in order.
+    /// Returns all pieces in order.
     pub(super) fn all_pieces(&self) -> impl Iterator<Item = &Piece> {
         (0..).map_while(|part| self.pieces(part)).flatten()
     }
 
-    /// The same slices, to be changed.
+    /// Returns the pieces of a part to be changed.
     pub(super) fn pieces_mut(&mut self, part: usize) -> Option<&mut [Piece]> {
         match &mut self.children {
             Children::Object(object) => (part == 0).then_some(&mut object.pieces),
@@ -114,8 +117,201 @@ impl Node {
         }
     }
 
-    /// A piece of one of those slices.
+    /// Returns a piece of a part to be changed.
     pub(super) fn piece_mut(&mut self, part: usize, piece: usize) -> Option<&mut Piece> {
         self.pieces_mut(part)?.get_mut(piece)
+    }
+}
+
+/// The number of a node.
+pub(super) type NodeId = u32;
+
+/// A value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Value {
+    Null(Null),
+    /// Never `null`.
+    Raw(Span),
+    Open(NodeId),
+}
+
+/// The origin of a `null`. kube-apiserver's library distinguishes three.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Null {
+    /// Written in a text, or absent from an operation.
+    Absent,
+    /// The value of an operation.
+    Operand,
+    /// A copy of an operation's value, which that library treats as an empty object.
+    Copied,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Array {
+    /// No part is empty, unless it is the only one.
+    pub(super) parts: Vec<Part>,
+    pub(super) len: usize,
+    /// The number of items when it was opened.
+    was: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Part {
+    /// The number of items of all pieces.
+    len: usize,
+    pub(super) pieces: Vec<Piece>,
+}
+
+/// The most pieces of a part.
+const MAX_PART_PIECES: usize = 64;
+fn items(piece: &Piece) -> usize {
+    match piece {
+        Piece::Run(run) => run.count as usize,
+        Piece::Child(_) => 1,
+    }
+}
+
+impl Array {
+    pub(super) fn new(pieces: Vec<Piece>, count: u32) -> Self {
+        let len = count as usize;
+        Self { parts: vec![Part { len, pieces }], len, was: count }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The number of items when it was opened.
+    pub(super) fn was(&self) -> u32 {
+        self.was
+    }
+
+    pub(super) fn part(&self, part: usize) -> Option<&[Piece]> {
+        self.parts.get(part).map(|part| &*part.pieces)
+    }
+
+    pub(super) fn part_mut(&mut self, part: usize) -> Option<&mut [Piece]> {
+        self.parts.get_mut(part).map(|part| &mut *part.pieces)
+    }
+
+    /// Returns the pieces in parts that are half full.
+    pub(super) fn parts(pieces: &[Piece]) -> Vec<Part> {
+        if pieces.is_empty() {
+            return vec![Part::default()];
+        }
+        let part = |pieces: &[Piece]| Part { len: pieces.iter().map(items).sum(), pieces: pieces.to_vec() };
+        pieces.chunks(MAX_PART_PIECES / 2).map(part).collect()
+    }
+
+    /// Returns the part and the piece with item `index`, and the number of items of that piece before it. For an index
+    /// behind the last item this is behind the last piece.
+    pub(super) fn find(&self, index: usize) -> (usize, usize, usize) {
+        let (mut part, mut left) = (0, index);
+        while left >= self.parts[part].len && part + 1 < self.parts.len() {
+            left -= self.parts[part].len;
+            part += 1;
+        }
+        let pieces = &self.parts[part].pieces;
+        let mut piece = 0;
+        while piece < pieces.len() && left >= items(&pieces[piece]) {
+            left -= items(&pieces[piece]);
+            piece += 1;
+        }
+        (part, piece, left)
+    }
+
+    /// Replaces pieces of a part.
+    pub(super) fn splice(&mut self, part: usize, at: std::ops::Range<usize>, new: Vec<Piece>) {
+        let changed = &mut self.parts[part];
+        let (gone, come) = (changed.pieces[at.clone()].iter().map(items), new.iter().map(items));
+        let (gone, come): (usize, usize) = (gone.sum(), come.sum());
+        changed.len = changed.len - gone + come;
+        self.len = self.len - gone + come;
+        changed.pieces.splice(at, new);
+        if changed.pieces.is_empty() && self.parts.len() > 1 {
+            self.parts.remove(part);
+        } else if self.parts[part].pieces.len() > MAX_PART_PIECES {
+            let changed = &mut self.parts[part];
+            let pieces = changed.pieces.split_off(MAX_PART_PIECES / 2);
+            let len = pieces.iter().map(items).sum();
+            changed.len -= len;
+            self.parts.insert(part + 1, Part { len, pieces });
+        }
+    }
+}
+
+/// Bytes of memory for a member in an index, including the free room of a table.
+pub(super) const INDEX_ENTRY_BYTES: usize = 32;
+
+#[derive(Clone, Debug)]
+pub(super) struct Object {
+    /// No two children that stand alone have the same key.
+    pub(super) pieces: Vec<Piece>,
+    /// Removed members that are no longer pieces.
+    pub(super) removed: Vec<Child>,
+    /// The cost of finding members so far, in scanned bytes.
+    pub(super) effort: usize,
+    pub(super) index: Option<Index>,
+}
+
+impl Object {
+    pub(super) fn new(pieces: Vec<Piece>) -> Self {
+        Self { pieces, removed: Vec::new(), effort: 0, index: None }
+    }
+
+    /// Returns a copy without the removed members.
+    pub(super) fn copied(&self) -> Self {
+        let there = |piece: &&Piece| !matches!(piece, Piece::Child(Child { value: None, .. }));
+        Self::new(self.pieces.iter().filter(there).copied().collect())
+    }
+
+    /// Moves removed members out of the pieces, so that later scans do not pass over them.
+    pub(super) fn compact_removed(&mut self) {
+        let gone = self.pieces.extract_if(.., |piece| matches!(piece, Piece::Child(Child { value: None, .. })));
+        let gone = gone.filter_map(|piece| match piece {
+            Piece::Child(child) if child.was.is_some() => Some(child),
+            Piece::Child(_) | Piece::Run(_) => None,
+        });
+        self.removed.extend(gone);
+        self.index = None;
+        self.effort = 0;
+    }
+
+    /// Returns the bytes of memory that it takes besides its pieces.
+    pub(super) fn held(&self) -> usize {
+        let index = self.index.as_ref().map_or(0, |index| index.pieces.len() * INDEX_ENTRY_BYTES);
+        index + self.removed.len() * size_of::<Child>()
+    }
+
+    pub(super) fn child(&self, at: usize) -> Option<&Child> {
+        match self.pieces.get(at) {
+            Some(Piece::Child(child)) => Some(child),
+            _ => None,
+        }
+    }
+}
+
+/// Finds members by their keys.
+#[derive(Clone, Debug)]
+pub(super) struct Index {
+    /// Keyed, because the sender chooses the keys.
+    pub(super) hashes: Arc<RandomState>,
+    /// Pieces by the hash of their key, or by the next free number.
+    pub(super) pieces: HashMap<u64, u32, BuildHasherDefault<IdentityHasher>>,
+}
+
+/// A hasher of numbers that are hashes already.
+#[derive(Clone, Debug, Default)]
+pub(super) struct IdentityHasher(u64);
+
+impl Hasher for IdentityHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {}
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
     }
 }

@@ -1,19 +1,17 @@
-//! Patch: a list of operations, read in one pass.
+//! Kinds of operations, their paths, and the errors of a patch that cannot be read or does not apply.
+//!
+//! Paths are read as kube-apiserver's library reads them. Two departures from RFC 6901: text before the first `/` is
+//! ignored, and a `~` that does not begin an escape stands for itself.
 
-use bytes::Bytes;
-use bytestring::ByteString;
+use std::{borrow::Cow, fmt};
 
-use super::{
-    MAX_OPERATIONS, OperationFault, PatchError,
-    error::{Label, json_error},
-    node::Piece,
-    pointer::Pointer,
-    repeats,
-    tree::Value,
-};
-use gatepost_json::{Cursor, JsonError, JsonReadError};
+use gatepost_json::{JsonError, JsonReadError, MAX_DEPTH};
 
-/// Kind of an operation.
+/// The most operations of one patch. This is kube-apiserver's limit for patches of its clients; it has none for those of
+/// webhooks.
+pub const MAX_OPERATIONS: usize = 10_000;
+
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperationKind {
     /// Sets a member, or inserts an item.
@@ -24,16 +22,16 @@ pub enum OperationKind {
     Replace,
     /// Removes from one place and adds at another.
     Move,
-    /// Adds what stands at another place.
+    /// Copies from one place and adds at another.
     Copy,
-    /// Compares.
+    /// Compares a value.
     Test,
 }
 
 impl OperationKind {
-    const ALL: [Self; 6] = [Self::Add, Self::Remove, Self::Replace, Self::Move, Self::Copy, Self::Test];
+    pub(super) const ALL: [Self; 6] = [Self::Add, Self::Remove, Self::Replace, Self::Move, Self::Copy, Self::Test];
 
-    /// As in `op`.
+    /// Returns the kind as `op` has it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Add => "add",
@@ -46,265 +44,274 @@ impl OperationKind {
     }
 }
 
-/// Range of one of a patch's two texts.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct TextRange {
-    pub(super) start: u32,
-    pub(super) end: u32,
+/// A patch that cannot be read or does not apply. The messages name operations by their index from 0. They have the
+/// beginning of a path, and nothing of the object or of values.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PatchError {
+    /// The patch is not a JSON list of objects.
+    #[error("the patch is not a JSON list of operations: {0}")]
+    Undecodable(JsonError),
+    /// The patch has more than [`MAX_OPERATIONS`] operations.
+    #[error("the patch has more than {MAX_OPERATIONS} operations; send fewer, or replace a whole part of the object")]
+    TooManyOperations,
+    /// An operation lacks something, or does not fit the object.
+    #[error("operation {index} ({operation}) does not apply: {fault}")]
+    Operation {
+        /// The index of the operation, from 0.
+        index: usize,
+        /// The kind and path of the operation.
+        operation: OperationLabel,
+        /// The reason.
+        fault: OperationFault,
+    },
+    /// The patched object is larger than the limit.
+    #[error("the patched object would have {len} bytes; the limit is {limit}")]
+    ObjectTooLarge {
+        /// The length that it would have.
+        len: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The patched object nests too deep.
+    #[error("the patched object would nest deeper than {MAX_DEPTH}")]
+    TooDeep,
+    /// The caller cancelled the application.
+    #[error("nobody waits for the patched object any more")]
+    Cancelled,
+    /// Applying the patch takes more memory than the limit.
+    #[error("applying the patch takes too much memory; send fewer operations, or replace a whole part of the object")]
+    NoRoom,
+    /// The document to be patched is not a JSON object.
+    #[error("what the patch is for is not a JSON object: {0}")]
+    NotAnObject(JsonError),
 }
 
-/// The `value` of an operation.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Given {
-    /// There is none.
-    Nothing,
-    /// It is `null`.
-    Null,
-    /// Anything else, in the patch's text.
-    Written(TextRange),
-}
+impl PatchError {
+    /// Returns true if the patch cannot be read at all, as opposed to not applying. kube-apiserver treats the two
+    /// differently.
+    pub fn is_undecodable(&self) -> bool {
+        matches!(self, Self::Undecodable(_))
+    }
 
-/// One operation, its fields there and of the right type.
-#[derive(Clone, Debug)]
-pub(super) struct Operation {
-    pub(super) kind: OperationKind,
-    pub(super) path: ByteString,
-    /// Empty unless it moves or copies.
-    pub(super) from: ByteString,
-    pub(super) value: Given,
-    /// The last step of the path as a JSON string, in the patch's names.
-    pub(super) name: TextRange,
-}
-
-impl Operation {
-    pub(super) fn label(&self) -> Label {
-        Label::new(Some(self.kind), Some(&self.path))
+    /// Returns true if the patched object is larger than the limit.
+    pub fn is_too_large(&self) -> bool {
+        matches!(self, Self::ObjectTooLarge { .. })
     }
 }
 
-/// A JSON Patch.
-#[derive(Clone, Debug)]
-pub struct Patch {
-    pub(super) text: ByteString,
-    /// Keys that the operations may add, each a JSON string.
-    pub(super) names: ByteString,
-    pub(super) operations: Vec<Operation>,
+/// The reason why an operation does not apply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OperationFault {
+    /// A field is missing or has another type.
+    #[error("{0}")]
+    Malformed(&'static str),
+    /// The path does not lead to a container.
+    #[error("`{0}` leads to nothing that could have children")]
+    NoParent(&'static str),
+    /// The member does not exist.
+    #[error("`{0}` names a member that is not there")]
+    NoMember(&'static str),
+    /// An array is indexed by something that is not a number.
+    #[error("`{0}` indexes an array with what is no number")]
+    NotAnIndex(&'static str),
+    /// The item does not exist.
+    #[error("`{0}` names an item behind the end or before the beginning of its array")]
+    OutOfRange(&'static str),
+    /// The root can be replaced only by an object or array.
+    #[error("the whole object can be replaced only by an object or array")]
+    RootValue,
+    /// A `test` found another value.
+    #[error("the value there is not the one it must be")]
+    TestFailed,
+    /// The copies add more bytes than the limit.
+    #[error("the `copy` operations of the patch add more bytes than may be copied")]
+    CopiedTooMuch,
+    /// The operation opens or copies more of the object than the memory limit allows.
+    #[error("it takes too much memory")]
+    NoRoom,
+    /// The caller cancelled the application.
+    #[error("nobody waits for it any more")]
+    Cancelled,
+    /// A checked text cannot be read again. This should not occur.
+    #[error("the object cannot be read at {0}")]
+    Unreadable(JsonError),
 }
 
-impl Patch {
-    /// Reads a patch. No bytes, `null` and `[]` are a patch without operations. Of a key that an operation, or an object
-    /// in its value, has twice the last counts, and unknown ones of an operation do not, as in Go.
-    ///
-    /// # Errors
-    /// [`PatchError`]: not a list of objects, too many operations, or an operation that lacks something.
-    pub fn parse(bytes: Bytes) -> Result<Self, PatchError> {
-        let none = Self { text: ByteString::new(), names: ByteString::new(), operations: Vec::new() };
-        if bytes.is_empty() {
-            return Ok(none);
-        }
-        let undecodable = |at, what| PatchError::Undecodable(JsonError::new(at, what));
-        if u32::try_from(bytes.len()).is_err() {
-            return Err(undecodable(0, "it has more than 4 GiB"));
-        }
-        let text = ByteString::try_from(bytes).map_err(|_| undecodable(0, "it is not UTF-8"))?;
-        let patch = Self::read(text)?;
-        let values = patch.operations.iter().filter_map(|operation| match operation.value {
-            Given::Written(TextRange { start, end }) => Some(start as usize..end as usize),
-            Given::Nothing | Given::Null => None,
-        });
-        match repeats::removed(&patch.text, values) {
-            Some(text) => Self::read(text.into()),
-            None => Ok(patch),
-        }
+impl From<JsonReadError> for OperationFault {
+    fn from(error: JsonReadError) -> Self {
+        Self::Unreadable(json_error(error, 0))
     }
+}
 
-    fn read(text: ByteString) -> Result<Self, PatchError> {
-        let mut reader = Reader { text: &text, cursor: Cursor::new(&text), names: String::new() };
-        let operations = reader.operations()?;
-        let names = reader.names.into();
-        Ok(Self { names, operations, text })
+/// Converts a read error; `at` is the place of a value of another type.
+pub(super) fn json_error(error: JsonReadError, at: usize) -> JsonError {
+    match error {
+        JsonReadError::Json(error) => error,
+        JsonReadError::Type { wanted, .. } => JsonError::new(at, wanted),
     }
+}
 
-    /// True where there are no operations: it then changes nothing.
-    pub fn is_empty(&self) -> bool {
-        self.operations.is_empty()
-    }
+/// The kind and the beginning of the path of an operation, for messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OperationLabel {
+    kind: Option<OperationKind>,
+    path: Option<Box<str>>,
+}
 
-    /// True where an operation may make the object larger than what it adds.
-    pub fn copies(&self) -> bool {
-        self.operations.iter().any(|operation| operation.kind == OperationKind::Copy)
-    }
+/// The most characters of a path in a message.
+const MAX_LABEL_CHARS: usize = 80;
 
-    /// The most bytes of memory that its tests take for a while, of an object of so many bytes. Every item that is
-    /// compared stands alone then, on both sides; and every member of the object's own containers, however few the test
-    /// has.
-    pub fn compared(&self, object: usize) -> usize {
-        /// For an item, which has two bytes at least, on both sides.
-        const OF_ITEMS: usize = 2 * (size_of::<Piece>() + size_of::<(Value, Value)>());
-        /// For a member, which has six, and its place in an index.
-        const OF_MEMBERS: usize = (size_of::<Piece>() + 32) / 6 + 1;
-        let containers = self.operations.iter().filter_map(|operation| match (operation.kind, operation.value) {
-            (OperationKind::Test, Given::Written(TextRange { start, end })) => {
-                let value = &self.text[start as usize..end as usize];
-                value.starts_with(['{', '[']).then_some(value.len())
+impl OperationLabel {
+    pub(super) fn new(kind: Option<OperationKind>, path: Option<&str>) -> Self {
+        let shown = |path: &str| {
+            let mut shown: String = path.chars().take(MAX_LABEL_CHARS).collect();
+            if shown.len() < path.len() {
+                shown.push('…');
             }
-            _ => None,
-        });
-        let values: usize = containers.sum();
-        if values == 0 { 0 } else { values.saturating_mul(OF_ITEMS) + object.saturating_mul(OF_MEMBERS) }
-    }
-
-    /// Bytes of its text.
-    pub fn size(&self) -> usize {
-        self.text.len() + self.names.len()
-    }
-
-    /// Number of operations.
-    pub fn len(&self) -> usize {
-        self.operations.len()
+            shown.into()
+        };
+        Self { kind, path: path.map(shown) }
     }
 }
 
-struct Reader<'a> {
-    text: &'a ByteString,
-    cursor: Cursor<'a>,
-    names: String,
+impl fmt::Display for OperationLabel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind.map_or("of no known kind", OperationKind::as_str))?;
+        match &self.path {
+            // Escaped, because it goes into logs and responses.
+            Some(path) => write!(f, " {path:?}"),
+            None => Ok(()),
+        }
+    }
 }
 
-/// A field that is a string: not there or `null`, of another type, or there.
-enum Field {
-    Missing,
-    Mistyped,
-    Text(ByteString),
+/// A path to a child of a container.
+#[derive(Clone, Copy)]
+pub(super) struct Pointer<'a> {
+    /// The path of the container, escaped, without the first slash; `None` for the root.
+    parents: Option<&'a str>,
+    /// The name of the child, escaped.
+    last: &'a str,
 }
 
-impl Reader<'_> {
-    fn operations(&mut self) -> Result<Vec<Operation>, PatchError> {
-        let mut operations = Vec::new();
-        // A list that cannot be read at all is another fault than an operation that cannot, wherever that stands.
-        let mut first_fault = None;
-        let entered = self.cursor.array("the patch");
-        if self.read(entered)? {
-            loop {
-                let more = self.cursor.item();
-                if !self.read(more)? {
-                    break;
-                }
-                if operations.len() == MAX_OPERATIONS {
-                    return Err(PatchError::TooManyOperations);
-                }
-                match self.operation()? {
-                    Ok(operation) => operations.push(operation),
-                    Err(_) if first_fault.is_some() => {}
-                    Err((operation, what)) => {
-                        let (index, fault) = (operations.len(), OperationFault::Malformed(what));
-                        first_fault = Some(PatchError::Operation { index, operation, fault });
-                    }
-                }
-            }
-        }
-        let end = self.cursor.end();
-        self.read(end)?;
-        first_fault.map_or(Ok(operations), Err)
-    }
-
-    fn operation(&mut self) -> Result<Result<Operation, (Label, &'static str)>, PatchError> {
-        let (mut kind, mut path, mut from) = (Field::Missing, Field::Missing, Field::Missing);
-        let mut value = Given::Nothing;
-        let entered = self.cursor.object("an operation");
-        if self.read(entered)? {
-            loop {
-                let key = self.cursor.key();
-                let Some(key) = self.read(key)? else { break };
-                match &*key.plain() {
-                    "op" => kind = self.field()?,
-                    "path" => path = self.field()?,
-                    "from" => from = self.field()?,
-                    "value" => value = self.value()?,
-                    _ => {
-                        let skipped = self.cursor.skip();
-                        self.read(skipped)?;
-                    }
-                }
-            }
-        }
-        Ok(self.complete(kind, path, from, value))
-    }
-
-    fn complete(
-        &mut self,
-        kind: Field,
-        path: Field,
-        from: Field,
-        value: Given,
-    ) -> Result<Operation, (Label, &'static str)> {
-        let kind = match kind {
-            Field::Text(word) => OperationKind::ALL.into_iter().find(|kind| kind.as_str() == &*word),
-            Field::Missing | Field::Mistyped => None,
-        };
-        let path = match path {
-            Field::Text(path) => Ok(path),
-            Field::Missing => Err("it has no `path`"),
-            Field::Mistyped => Err("its `path` is not a string"),
-        };
-        let label = |kind| Label::new(kind, path.as_deref().ok());
-        let Some(kind) = kind else {
-            return Err((label(None), "its `op` is none of add, remove, replace, move, copy and test"));
-        };
-        let from = match from {
-            _ if !matches!(kind, OperationKind::Move | OperationKind::Copy) => ByteString::new(),
-            Field::Text(from) => from,
-            Field::Missing => return Err((label(Some(kind)), "it has no `from`")),
-            Field::Mistyped => return Err((label(Some(kind)), "its `from` is not a string")),
-        };
-        let path = path.map_err(|what| (Label::new(Some(kind), None), what))?;
-        let name = self.name(&path);
-        Ok(Operation { kind, path, from, value, name })
-    }
-
-    /// Notes the last step of a path as a JSON string.
-    fn name(&mut self, path: &str) -> TextRange {
-        let start = self.names.len();
-        if let Some(pointer) = Pointer::new(path) {
-            let last = pointer.last();
-            if last.bytes().any(|byte| byte < b' ' || byte == b'"' || byte == b'\\') {
-                self.names.push_str(&serde_json::Value::from(&*last).to_string());
-            } else {
-                self.names.extend(["\"", &*last, "\""]);
-            }
-        }
-        TextRange { start: start as u32, end: self.names.len() as u32 }
-    }
-
-    fn field(&mut self) -> Result<Field, PatchError> {
-        match self.cursor.string("") {
-            Ok(None) => Ok(Field::Missing),
-            Ok(Some(text)) => Ok(Field::Text(text.shared(self.text))),
-            Err(JsonReadError::Type { .. }) => Ok(Field::Mistyped),
-            Err(JsonReadError::Json(error)) => Err(PatchError::Undecodable(error)),
-        }
-    }
-
-    fn value(&mut self) -> Result<Given, PatchError> {
-        let place = self.cursor.place();
-        let place = self.read(place)?;
-        if &self.text[place.clone()] == "null" {
-            return Ok(Given::Null);
-        }
-        Ok(Given::Written(TextRange { start: place.start as u32, end: place.end as u32 }))
-    }
-
-    fn read<T>(&self, read: Result<T, JsonReadError>) -> Result<T, PatchError> {
-        read.map_err(|error| {
-            let wanted = match error {
-                JsonReadError::Type { field: "the patch", .. } => {
-                    return PatchError::Undecodable(JsonError::new(0, "a list is expected"));
-                }
-                JsonReadError::Type { .. } => "an operation must be an object",
-                JsonReadError::Json(_) => "",
-            };
-            let error = json_error(error, self.cursor.behind());
-            PatchError::Undecodable(if wanted.is_empty() { error } else { JsonError::new(error.at, wanted) })
+impl<'a> Pointer<'a> {
+    /// Splits a path; `None` if it has no slash, and so names no child.
+    pub(super) fn new(path: &'a str) -> Option<Self> {
+        let (_, rest) = path.split_once('/')?;
+        Some(match rest.rsplit_once('/') {
+            Some((parents, last)) => Self { parents: Some(parents), last },
+            None => Self { parents: None, last: rest },
         })
+    }
+
+    /// Returns the steps of the container's path, unescaped.
+    pub(super) fn parents(self) -> impl Iterator<Item = Cow<'a, str>> {
+        self.parents.into_iter().flat_map(|parents| parents.split('/')).map(unescaped)
+    }
+
+    /// Returns the name of the child, unescaped.
+    pub(super) fn last(self) -> Cow<'a, str> {
+        unescaped(self.last)
+    }
+}
+
+fn unescaped(part: &str) -> Cow<'_, str> {
+    if !part.contains('~') {
+        return part.into();
+    }
+    let mut plain = String::with_capacity(part.len());
+    let mut rest = part;
+    while let Some((before, after)) = rest.split_once('~') {
+        plain.push_str(before);
+        let (sign, behind) = match after.as_bytes().first() {
+            Some(b'0') => ('~', &after[1..]),
+            Some(b'1') => ('/', &after[1..]),
+            _ => ('~', after),
+        };
+        plain.push(sign);
+        rest = behind;
+    }
+    plain.push_str(rest);
+    plain.into()
+}
+
+/// Appends a step to a path, escaped.
+pub(super) fn push(path: &mut String, part: &str) {
+    path.push('/');
+    for sign in part.chars() {
+        match sign {
+            '~' => path.push_str("~0"),
+            '/' => path.push_str("~1"),
+            sign => path.push(sign),
+        }
+    }
+}
+
+/// Returns the length of an escaped step in a path that is written as a JSON string.
+pub(super) fn len_in_json(part: &str) -> usize {
+    let escaped = part.bytes().map(|byte| match byte {
+        b'~' | b'/' | b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,
+        ..b' ' => 6,
+        _ => 1,
+    });
+    "/".len() + escaped.sum::<usize>()
+}
+
+/// Reads an index as Go's `strconv.Atoi` does: with an optional sign and leading zeros.
+pub(super) fn index(part: &str) -> Option<i64> {
+    let digits = part.strip_prefix(['+', '-']).unwrap_or(part);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    part.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_read_as_in_go() {
+        let read = |path: &str| {
+            let pointer = Pointer::new(path)?;
+            Some((pointer.parents().map(Cow::into_owned).collect::<Vec<_>>().join("|"), pointer.last().into_owned()))
+        };
+        let some = |parents: &str, last: &str| Some((parents.to_owned(), last.to_owned()));
+        assert_eq!(read(""), None);
+        assert_eq!(read("a"), None);
+        assert_eq!(read("/"), some("", ""));
+        assert_eq!(read("/a"), some("", "a"));
+        assert_eq!(read("x/a"), some("", "a"));
+        assert_eq!(read("/a//b"), some("a|", "b"));
+        assert_eq!(read("/a~1b/~01~2~/~0~1~"), some("a/b|~1~2~", "~/~"));
+    }
+
+    #[test]
+    fn indexes_are_read_as_in_go() {
+        for (text, wanted) in [("0", 0), ("01", 1), ("+1", 1), ("-1", -1), ("-0", 0), ("9223372036854775807", i64::MAX)]
+        {
+            assert_eq!(index(text), Some(wanted), "{text}");
+        }
+        for text in ["", "-", "+", "1_0", " 1", "1 ", "1.0", "0x1", "--1", "9223372036854775808", "a"] {
+            assert_eq!(index(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn pushed_step_reads_the_same() {
+        let mut path = String::new();
+        push(&mut path, "a/b~1~");
+        assert_eq!(path, "/a~1b~01~0");
+        assert_eq!(Pointer::new(&path).unwrap().last(), "a/b~1~");
+    }
+
+    #[test]
+    fn step_length_is_that_of_the_written_step() {
+        for step in (0..0x3000).filter_map(char::from_u32).map(String::from).chain(["".into(), "a/b~1\n\"é".into()]) {
+            let mut path = String::new();
+            push(&mut path, &step);
+            let written = serde_json::Value::from(path).to_string();
+            assert_eq!(len_in_json(&step), written.len() - 2, "{step:?}");
+        }
     }
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use gatepost_json::Rope;
 use serde_json::{Value, json};
 
-use super::*;
-use gatepost_json::Rope;
+use crate::*;
 
 fn document(object: &str) -> Document {
     Document::new(Rope::new([Bytes::copy_from_slice(object.as_bytes())])).expect("an object")
@@ -23,7 +23,7 @@ fn apply(object: &str, patch: &str) -> Result<String, PatchError> {
 }
 
 #[test]
-fn vectors_of_the_library_hold() {
+fn patches_apply_as_the_upstream_library_does() {
     let vectors = include_str!("../../../tests/vectors/json_patch.json");
     let vectors: Value = serde_json::from_str(vectors).unwrap();
     let cases = vectors["cases"].as_array().unwrap();
@@ -43,7 +43,7 @@ fn vectors_of_the_library_hold() {
 }
 
 #[test]
-fn what_no_operation_touches_stays_as_it_is_written() {
+fn untouched_parts_stay_as_written() {
     let object = "{ \"a\" : [ 1.0, 2 ,\n3 ],  \"b\":{\"x\":\"\\u0041\" , \"y\" : null}\t}";
     for (patch, wanted) in [
         (json!([]), object.to_owned()),
@@ -61,7 +61,7 @@ fn what_no_operation_touches_stays_as_it_is_written() {
 }
 
 #[test]
-fn what_a_test_opens_is_no_more_than_it_says_beforehand() {
+fn test_operation_takes_no_more_memory_than_predicted() {
     let items = |count: usize| format!("[{}1]", "0,".repeat(count));
     let members = (0..5000).map(|n| format!("\"{n}\":{n}")).collect::<Vec<_>>().join(",");
     for (object, value) in [
@@ -71,7 +71,7 @@ fn what_a_test_opens_is_no_more_than_it_says_beforehand() {
     ] {
         let patch = format!(r#"[{{"op":"test","path":"/a","value":{value}}}]"#);
         let patch = Patch::parse(patch.into()).unwrap();
-        let mut tree = document(&object).tree().clone();
+        let mut tree = document(&object).tree.clone();
         let before = Document::held_by(&tree);
         let mut application = apply::Application::of(&patch, &mut tree, 0);
         assert_eq!(application.apply(&patch.operations[0]), Err(OperationFault::TestFailed));
@@ -92,11 +92,11 @@ fn nested(depth: usize, inner: &str) -> String {
 }
 
 fn scanned(tree: &tree::Tree) -> usize {
-    tree.texts.iter().map(text::Text::scanned).sum()
+    tree.texts.iter().map(|text| text.scanned).sum()
 }
 
 #[test]
-fn what_opening_passes_over_is_linear_whatever_small_ones_are_opened_between() {
+fn opening_nested_containers_scans_linearly() {
     const CYCLES: usize = 200;
     let value = nested(7 * CYCLES + 1, &format!("\"{}\"", "x".repeat(100 << 10)));
     let mut operations = vec![format!(r#"{{"op":"add","path":"/x","value":{value}}}"#)];
@@ -110,12 +110,12 @@ fn what_opening_passes_over_is_linear_whatever_small_ones_are_opened_between() {
     }
     let patch = patch(&operations);
     let patched = document("{}").patched(&patch, PatchLimits::default()).unwrap();
-    let (scanned, bytes) = (scanned(patched.tree()), patch.size());
+    let (scanned, bytes) = (scanned(&patched.tree), patch.size());
     assert!(scanned < 20 * bytes, "{scanned} bytes are passed over, of a patch of {bytes}");
 }
 
 #[test]
-fn what_a_test_compares_is_linear_however_deep_it_is() {
+fn test_of_a_deep_value_compares_linearly() {
     let filler = "x".repeat(100 << 10);
     for (ours, other, equal) in [
         (format!("\"{filler}a\""), format!("\"{filler}b\""), false),
@@ -124,7 +124,7 @@ fn what_a_test_compares_is_linear_however_deep_it_is() {
     ] {
         let object = format!("{{\"x\":{}}}", nested(2000, &ours));
         let patch = patch(&[format!(r#"{{"op":"test","path":"/x","value":{}}}"#, nested(2000, &other))]);
-        let mut tree = document(&object).tree().clone();
+        let mut tree = document(&object).tree.clone();
         let applied = apply::Application::of(&patch, &mut tree, 0).apply(&patch.operations[0]);
         assert_eq!(applied, if equal { Ok(()) } else { Err(OperationFault::TestFailed) });
         let (compared, scanned, bytes) = (tree.compared, scanned(&tree), object.len());
@@ -134,19 +134,19 @@ fn what_a_test_compares_is_linear_however_deep_it_is() {
 }
 
 #[test]
-fn members_that_stood_there_twice_are_not_passed_over_by_each_test() {
+fn repeated_members_are_not_scanned_by_each_test() {
     const MEMBERS: usize = 5000;
     let object = format!("{{\"o\":{{{}\"a\":1}}}}", "\"a\":0,".repeat(MEMBERS));
     let test = r#"{"op":"test","path":"/o","value":{"a":1}}"#.to_owned();
     let patched = document(&object).patched(&patch(&[test.clone(), test]), PatchLimits::default()).unwrap();
-    let most = patched.tree().nodes.iter().map(|node| node.all_pieces().count()).max();
+    let most = patched.tree.nodes.iter().map(|node| node.all_pieces().count()).max();
     assert!(most < Some(10), "{most:?}");
     assert!(patched.difference().is_none());
     assert_eq!(text(patched.rope()), r#"{"o":{"a":1}}"#);
 }
 
 #[test]
-fn a_copy_that_was_written_anew_is_held() {
+fn rewritten_copy_counts_as_held_memory() {
     let object = format!(r#"{{"x":[{}1 ]}}"#, "0,".repeat(50_000));
     let operations = [
         r#"{"op":"copy","from":"/x","path":"/y"}"#,
@@ -163,7 +163,7 @@ fn a_copy_that_was_written_anew_is_held() {
 }
 
 #[test]
-fn the_difference_is_as_long_as_it_says_at_most() {
+fn difference_is_no_longer_than_its_size() {
     let key = "/~\\\"\\n".repeat(1000);
     let object = format!(r#"{{"{key}":{{"a":[{}1]}},"b":{{"c":1}}}}"#, "0,".repeat(9_000));
     let inner = "~1~0\\\"\\n".repeat(1000);
@@ -176,21 +176,21 @@ fn the_difference_is_as_long_as_it_says_at_most() {
 }
 
 #[test]
-fn nothing_more_is_done_once_nobody_waits() {
+fn cancelled_patch_stops() {
     let cancelled = Some(Arc::new(true.into()));
     let patch = patch(&[r#"{"op":"add","path":"/a","value":1}"#.to_owned()]);
     let error = document("{}").patched_unless(&patch, PatchLimits::default(), cancelled.as_ref()).unwrap_err();
     assert_eq!(error, PatchError::Cancelled);
-    let mut tree = document("{}").tree().clone();
+    let mut tree = document("{}").tree.clone();
     let text = tree.add_text(text::Text::arrived("[]".into(), None));
-    let value = tree::Value::Raw(text::Span { text, start: 0, end: 2 });
+    let value = node::Value::Raw(text::Span { text, start: 0, end: 2 });
     assert!(matches!(tree.opened(value), Ok(Some(_))));
     tree.cancelled = cancelled;
     assert_eq!(tree.opened(value), Err(OperationFault::Cancelled), "also within an operation");
 }
 
 #[test]
-fn of_a_key_twice_in_a_value_the_last_counts_for_every_reader() {
+fn last_of_repeated_keys_in_a_value_counts() {
     for (value, kept) in [
         (r#"{"x":1,"x":2}"#, r#"{"x":2}"#),
         (r#"{ "x" : 1 , "y":3, "\u0078" : 2 }"#, r#"{"y":3,"\u0078":2}"#),
@@ -209,7 +209,7 @@ fn of_a_key_twice_in_a_value_the_last_counts_for_every_reader() {
 }
 
 #[test]
-fn a_value_that_is_thousands_deep_may_have_keys_twice() {
+fn deep_value_may_have_repeated_keys() {
     let value = format!("{}1{}", r#"{"x":0,"x":"#.repeat(9_000), "}".repeat(9_000));
     let patched = apply("{}", &format!(r#"[{{"op":"add","path":"/a","value":{value}}}]"#)).unwrap();
     assert_eq!(patched, format!(r#"{{"a":{}1{}}}"#, r#"{"x":"#.repeat(9_000), "}".repeat(9_000)));

@@ -1,4 +1,4 @@
-//! Tree: a document of which only what operations touched is opened.
+//! A document of which only the containers that operations touched are opened.
 //!
 //! ```text
 //!   Value ─┬─ Null
@@ -8,77 +8,52 @@
 //!                                               └─ Child ─ one that an operation asked for
 //! ```
 //!
-//! Nodes refer to each other by number, so that neither cloning nor dropping a deep tree recurses. A number is never given
-//! anew; what nothing refers to any more goes with the tree.
+//! Nodes refer to each other by number, so that neither cloning nor dropping a deep tree recurses. Numbers are never
+//! reused; unreachable nodes are dropped with the tree.
 
 use std::sync::{
     Arc,
     atomic::{AtomicBool, Ordering},
 };
 
-use super::{
-    OperationFault,
-    array::Array,
-    node::{Child, Children, Node, Piece, Run, Was},
-    object::Object,
-    outline::Draft,
-    text::{Span, Text},
-    weight::Weight,
-};
+use bytes::Bytes;
 use gatepost_json::{Cursor, JsonReadError};
 
-/// The number of a node.
-pub(super) type NodeId = u32;
+use crate::{
+    node::{Array, Child, Children, Node, NodeId, Null, Object, Piece, Run, Value, Was},
+    operation::OperationFault,
+    text::{OutlineRecorder, Span, Text},
+};
 
-/// A value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Value {
-    Null(Null),
-    /// Never `null`.
-    Raw(Span),
-    Open(NodeId),
-}
-
-/// Origin of a `null`. kube-apiserver's library distinguishes the three.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Null {
-    /// Written in a text, or left out of an operation.
-    Absent,
-    /// An operation's value.
-    Given,
-    /// A copy of a given one, which that library takes for an empty object.
-    Copied,
-}
-
-/// Pieces that a container is opened into, so that what is to be scanned for a child is a small part of it.
-const PIECES: usize = 32;
+/// The most pieces that a container is opened into, so that finding a child scans a small part of it.
+const MAX_OPENED_PIECES: usize = 32;
 
 #[derive(Clone, Debug)]
 pub(super) struct Tree {
     pub(super) texts: Vec<Text>,
     pub(super) nodes: Vec<Node>,
     pub(super) root: NodeId,
-    pub(super) weight: Weight,
-    /// Set by whoever no longer waits for what is being done.
+    pub(super) memory: MemoryCount,
+    /// Set when the caller no longer waits.
     pub(super) cancelled: Option<Arc<AtomicBool>>,
-    /// Bytes that were compared to find values equal.
+    /// Bytes compared by `test` operations.
     pub(super) compared: usize,
 }
 
 impl Tree {
-    /// A tree of one text, which is one object or array, and is checked to be, unless it was.
+    /// Creates a tree of one text, which must be an object or array. Checks it unless `is_checked`.
     pub(super) fn new(mut text: Text, is_checked: bool) -> Result<Self, JsonReadError> {
         let (start, len) = (Cursor::new(&text.text).at(), text.text.len());
         let span = Span { text: 0, start: start as u32, end: len as u32 };
-        let draft = Draft::bounded(len, if is_checked { 0 } else { span.start });
+        let draft = OutlineRecorder::bounded(len, if is_checked { 0 } else { span.start });
         let draft = if is_checked {
             text.outline(draft);
             None
         } else {
             Some(draft)
         };
-        let (weight, cancelled) = (Weight::unbounded(), None);
-        let mut tree = Self { texts: vec![text], nodes: Vec::new(), root: 0, weight, cancelled, compared: 0 };
+        let (memory, cancelled) = (MemoryCount::unbounded(), None);
+        let mut tree = Self { texts: vec![text], nodes: Vec::new(), root: 0, memory, cancelled, compared: 0 };
         tree.root = tree.opening(span, draft)?;
         Ok(tree)
     }
@@ -100,7 +75,7 @@ impl Tree {
         &mut self.nodes[id as usize]
     }
 
-    /// A value as it stands in a text.
+    /// Returns the value of a slice of a text.
     pub(super) fn value(&self, span: Span) -> Value {
         match self.str(span) {
             "null" => Value::Null(Null::Absent),
@@ -112,17 +87,17 @@ impl Tree {
         self.str(span).starts_with(['{', '['])
     }
 
-    /// Opens the container that takes up `span`, but for white space behind it: one pass over those of its bytes that are
-    /// in no container whose end is known.
+    /// Opens the container in `span`, which white space may follow: one pass over its bytes outside of containers whose
+    /// end is recorded.
     fn open(&mut self, span: Span) -> Result<NodeId, OperationFault> {
-        let room = self.weight.left();
+        let room = self.memory.left();
         let outline = self.texts[span.text as usize].outline_if_worthwhile(room)?;
-        self.weight.add(outline);
+        self.memory.add(outline);
         Ok(self.opening(span, None)?)
     }
 
-    /// The same; its text gets the outline that is drawn on the way.
-    fn opening(&mut self, span: Span, mut draft: Option<Draft>) -> Result<NodeId, JsonReadError> {
+    /// As [`Tree::open`], and records an outline of the text on the way.
+    fn opening(&mut self, span: Span, mut draft: Option<OutlineRecorder>) -> Result<NodeId, JsonReadError> {
         let text = &self.texts[span.text as usize];
         let within = &text.text[span.start as usize..span.end as usize];
         let is_object = within.starts_with('{');
@@ -131,13 +106,13 @@ impl Tree {
         if !entered? {
             return Err(JsonReadError::Type { field: "the object", wanted: "an object is expected" });
         }
-        let step = within.len() / PIECES;
+        let step = within.len() / MAX_OPENED_PIECES;
         let mut runs = Vec::new();
         let mut run: Option<Run> = None;
         let (mut count, mut passed) = (0, 0);
         loop {
             let start = if is_object {
-                let Some((key, _)) = cursor.placed_key()? else { break };
+                let Some((key, _)) = cursor.key_with_range()? else { break };
                 key.start
             } else {
                 if !cursor.item()? {
@@ -151,36 +126,36 @@ impl Tree {
                 (Some(end), _) => {
                     let end = (end - span.start) as usize;
                     passed += end - value;
-                    cursor.pass_to(end);
+                    cursor.jump_to(end);
                 }
-                (None, Some(draft)) => cursor.skip_noting(draft)?,
+                (None, Some(draft)) => cursor.skip_recorded(draft)?,
                 (None, None) => cursor.skip()?,
             }
             let run_so_far = run.get_or_insert(Run { start, end: start, count: 0, ordinal: count });
             run_so_far.count += 1;
-            run_so_far.end = span.start + cursor.behind() as u32;
+            run_so_far.end = span.start + cursor.value_end() as u32;
             if (run_so_far.end - run_so_far.start) as usize >= step {
                 runs.extend(run.take().map(Piece::Run));
             }
             count += 1;
         }
-        let (end, scanned) = (span.start + cursor.behind() as u32, cursor.behind() - passed);
+        let (end, scanned) = (span.start + cursor.value_end() as u32, cursor.value_end() - passed);
         cursor.end()?;
         runs.extend(run.map(Piece::Run));
         let text = &mut self.texts[span.text as usize];
         text.scan(scanned);
         if let Some(draft) = draft {
-            text.keep(draft);
+            text.set_outline(draft);
         }
         let children =
             if is_object { Children::Object(Object::new(runs)) } else { Children::Array(Array::new(runs, count)) };
         let node = Node { span: Span { end, ..span }, is_copy: false, children };
-        self.weight.add(node.held());
+        self.memory.add(node.held());
         self.nodes.push(node);
         Ok((self.nodes.len() - 1) as NodeId)
     }
 
-    /// The node of a value that is a container; a raw one is opened. `None` for anything else.
+    /// Returns the node of a container, which is opened if it is not; `None` for other values.
     pub(super) fn opened(&mut self, value: Value) -> Result<Option<NodeId>, OperationFault> {
         Ok(match value {
             Value::Open(id) => Some(id),
@@ -193,15 +168,15 @@ impl Tree {
         })
     }
 
-    /// Does somebody still wait for what is being done, and is there memory for it?
+    /// Fails if the caller cancelled, or if too much memory is taken.
     pub(super) fn check(&self) -> Result<(), OperationFault> {
         match &self.cancelled {
             Some(cancelled) if cancelled.load(Ordering::Relaxed) => Err(OperationFault::Cancelled),
-            _ => self.weight.check(),
+            _ => self.memory.check(),
         }
     }
 
-    /// True where nothing has taken the place of what stood there in the text `of`.
+    /// Returns true if the value is the one that was at this place in the text `of`.
     pub(super) fn is_as_it_was(&self, of: u32, value: Value, was: Was) -> bool {
         let was = Span { text: of, start: was.start, end: was.end };
         match value {
@@ -211,7 +186,7 @@ impl Tree {
         }
     }
 
-    /// Makes every `null` one like any other: how it came to be matters within a patch alone.
+    /// Forgets the origins of `null`s, which matter only within one patch.
     pub(super) fn settle_nulls(&mut self) {
         for node in &mut self.nodes {
             for part in 0.. {
@@ -225,7 +200,7 @@ impl Tree {
         }
     }
 
-    /// A copy of an opened container, with copies of all that is opened in it.
+    /// Copies an opened container and everything opened in it.
     pub(super) fn copy_node(&mut self, id: NodeId) -> NodeId {
         let first = self.nodes.len();
         self.nodes.push(self.node(id).copied());
@@ -243,12 +218,254 @@ impl Tree {
         first as NodeId
     }
 
-    /// The children that are opened themselves: by part and piece, with their node.
+    /// Returns the opened children by part and piece, with their nodes.
     pub(super) fn open_children(&self, id: NodeId) -> Vec<(usize, usize, NodeId)> {
         let node = self.node(id);
         let parts = (0..).map_while(|part| Some((part, node.pieces(part)?)));
         let pieces =
             parts.flat_map(|(part, pieces)| pieces.iter().enumerate().map(move |(at, piece)| (part, at, piece)));
         pieces.filter_map(|(part, at, piece)| Some((part, at, piece.opened()?))).collect()
+    }
+}
+
+/// Counts the memory that an opened document takes besides its texts.
+#[derive(Clone, Debug)]
+pub(super) struct MemoryCount {
+    taken: usize,
+    most: usize,
+}
+
+impl MemoryCount {
+    /// Creates a count without a limit.
+    pub(super) fn unbounded() -> Self {
+        Self { taken: 0, most: usize::MAX }
+    }
+
+    /// Limits what may be taken from now on to `more` bytes.
+    pub(super) fn bound(&mut self, more: usize) {
+        self.most = self.taken.saturating_add(more);
+    }
+
+    /// Returns the bytes that may still be taken.
+    pub(super) fn left(&self) -> usize {
+        self.most.saturating_sub(self.taken)
+    }
+
+    /// Counts memory that was taken. It is little, so [`MemoryCount::check`] may come later.
+    pub(super) fn add(&mut self, bytes: usize) {
+        self.taken = self.taken.saturating_add(bytes);
+    }
+
+    /// Counts memory that is about to be taken.
+    pub(super) fn take(&mut self, bytes: usize) -> Result<(), OperationFault> {
+        self.add(bytes);
+        self.check()
+    }
+
+    /// Fails if more is taken than the limit.
+    pub(super) fn check(&self) -> Result<(), OperationFault> {
+        if self.taken > self.most { Err(OperationFault::NoRoom) } else { Ok(()) }
+    }
+}
+
+/// The shortest slice that becomes a piece of its own. Copying a shorter one costs less than one more piece.
+const MIN_SLICE_LEN: usize = 64;
+
+/// Writes values of a tree as slices of its texts and small new pieces.
+pub(super) struct Writer<'a> {
+    tree: &'a Tree,
+    done: Vec<Bytes>,
+    /// New bytes since the last slice.
+    small: Vec<u8>,
+    /// A slice to be written, which the next one may extend.
+    pending: Option<Span>,
+    /// Containers that are being written, from the outermost on.
+    open: Vec<Frame>,
+}
+
+struct Frame {
+    id: NodeId,
+    part: usize,
+    piece: usize,
+    separator: &'static str,
+}
+
+impl<'a> Writer<'a> {
+    pub(super) fn new(tree: &'a Tree) -> Self {
+        Self { tree, done: Vec::new(), small: Vec::new(), pending: None, open: Vec::new() }
+    }
+
+    /// Writes new bytes.
+    pub(super) fn own(&mut self, bytes: impl AsRef<[u8]>) {
+        self.flush();
+        self.small.extend_from_slice(bytes.as_ref());
+    }
+
+    /// Writes a value.
+    pub(super) fn value(&mut self, value: Value) {
+        self.begin(value, "");
+        while let Some(frame) = self.open.last_mut() {
+            let node = self.tree.node(frame.id);
+            let (id, separator) = (frame.id, frame.separator);
+            let next = next_piece(node, frame);
+            if next.is_some() {
+                frame.separator = ",";
+            }
+            match next {
+                None => {
+                    debug_assert_eq!(self.tree.node(id).span, node.span);
+                    self.close(node.span);
+                    self.open.pop();
+                }
+                Some(Piece::Run(run)) => {
+                    self.joined(Span { text: node.span.text, start: run.start, end: run.end }, separator);
+                }
+                Some(Piece::Child(Child { key, value: Some(value), .. })) => {
+                    if node.is_object() {
+                        self.joined(*key, separator);
+                        self.begin(*value, ":");
+                    } else {
+                        self.begin(*value, separator);
+                    }
+                }
+                Some(Piece::Child(Child { value: None, .. })) => unreachable!("removed children are passed over"),
+            }
+        }
+    }
+
+    /// Returns the written pieces.
+    pub(super) fn finish(mut self) -> Vec<Bytes> {
+        self.flush();
+        self.end_small();
+        self.done
+    }
+
+    /// Writes a separator and a value; of a container only the opening bracket.
+    fn begin(&mut self, value: Value, separator: &str) {
+        match value {
+            Value::Null(_) => {
+                self.own(separator);
+                self.own("null");
+            }
+            Value::Raw(span) => self.joined(span, separator),
+            Value::Open(id) => {
+                let span = self.tree.node(id).span;
+                self.joined(Span { end: span.start + 1, ..span }, separator);
+                self.open.push(Frame { id, part: 0, piece: 0, separator: "" });
+            }
+        }
+    }
+
+    fn close(&mut self, span: Span) {
+        self.joined(Span { start: span.end - 1, ..span }, "");
+    }
+
+    /// Writes a separator and a slice. Extends the pending slice if only that separator and white space lie between the
+    /// two in the same text.
+    fn joined(&mut self, span: Span, separator: &str) {
+        if let Some(pending) = &mut self.pending
+            && pending.text == span.text
+            && pending.end <= span.start
+        {
+            let between = self.tree.str(Span { start: pending.end, end: span.start, ..span });
+            if between.trim_matches([' ', '\t', '\n', '\r']) == separator {
+                pending.end = span.end;
+                return;
+            }
+        }
+        self.own(separator);
+        self.pending = Some(span);
+    }
+
+    fn flush(&mut self) {
+        let Some(span) = self.pending.take() else { return };
+        if span.len() < MIN_SLICE_LEN {
+            self.small.extend_from_slice(self.tree.str(span).as_bytes());
+            return;
+        }
+        self.end_small();
+        let text = &self.tree.texts[span.text as usize];
+        let range = span.start as usize..span.end as usize;
+        match &text.pieces {
+            Some(pieces) => self.done.extend(pieces.shared(range)),
+            None => self.done.push(text.text.as_bytes().slice(range)),
+        }
+    }
+
+    fn end_small(&mut self) {
+        if !self.small.is_empty() {
+            self.done.push(std::mem::take(&mut self.small).into());
+        }
+    }
+}
+
+/// Returns the next piece that is not removed.
+fn next_piece<'a>(node: &'a Node, frame: &mut Frame) -> Option<&'a Piece> {
+    loop {
+        let pieces = node.pieces(frame.part)?;
+        match pieces.get(frame.piece) {
+            None => {
+                frame.part += 1;
+                frame.piece = 0;
+            }
+            Some(piece) => {
+                frame.piece += 1;
+                if !matches!(piece, Piece::Child(Child { value: None, .. })) {
+                    return Some(piece);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gatepost_json::Rope;
+
+    use crate::{Document, Patch, PatchError, PatchLimits};
+
+    fn document(text: &str) -> Document {
+        Document::new(Rope::new([text.to_owned().into()])).unwrap()
+    }
+
+    fn patch(operations: &[String]) -> Patch {
+        Patch::parse(format!("[{}]", operations.join(",")).into()).unwrap()
+    }
+
+    #[test]
+    fn memory_limit_bounds_separate_members_and_items() {
+        let members = (0..20_000).map(|n| format!("\"{n}\":0")).collect::<Vec<_>>().join(",");
+        let items = "0,".repeat(20_000);
+        for (object, value) in
+            [(format!("{{{members}}}"), "{}".to_owned()), (format!("[{items}0]"), format!("[{items}1]"))]
+        {
+            let document = document(&format!("{{\"a\":{object}}}"));
+            let patch = patch(&[format!(r#"{{"op":"test","path":"/a","value":{value}}}"#)]);
+            let error = |held| document.patched(&patch, PatchLimits { held, ..PatchLimits::default() }).unwrap_err();
+            assert_eq!(error(64 << 10), PatchError::NoRoom);
+            assert!(matches!(error(8 << 20), PatchError::Operation { .. }), "it fails for what it says");
+        }
+    }
+
+    #[test]
+    fn copies_of_many_opened_parts_take_little_memory() {
+        const PARTS: usize = 2000;
+        let object = format!("{{\"a\":[{}]}}", vec![r#"{"x":[]}"#; PARTS].join(","));
+        let test = |n: usize| format!(r#"{{"op":"test","path":"/a/{n}/x","value":[]}}"#);
+        let copy = |n: usize| format!(r#"{{"op":"copy","from":"/a","path":"/b{n}"}}"#);
+        let operations: Vec<_> = (0..PARTS).map(test).chain((0..100).map(copy)).collect();
+        let patched = document(&object).patched(&patch(&operations), PatchLimits::default()).unwrap();
+        assert!(patched.held() < 4 << 20, "{}", patched.held());
+        let object: serde_json::Value =
+            serde_json::from_slice(&patched.rope().copy_of(0..patched.rope().len())).unwrap();
+        assert!((0..100).all(|n| object[format!("b{n}")] == object["a"]));
+    }
+
+    #[test]
+    fn joined_object_counts_as_held_memory() {
+        let whole = r#"{"a":"0123456789"}"#;
+        let pieces: Vec<_> = whole.split_inclusive(':').map(|piece| piece.to_owned().into()).collect();
+        let extra = Document::new(Rope::new(pieces)).unwrap().held() - document(whole).held();
+        assert_eq!(extra, whole.len());
     }
 }

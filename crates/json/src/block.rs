@@ -1,22 +1,22 @@
-//! Block: 64 bytes of JSON classified at once, one bit a byte, the first byte's the lowest.
+//! Classification of 64 bytes at once into bit masks; the first byte has the lowest bit.
 //!
-//! Plain loops over arrays of a fixed length: the compiler makes vector instructions of them, on every machine its own.
+//! The compiler turns plain loops over arrays of a fixed length into the vector instructions of each target.
 
 /// Number of bytes in a block.
 pub(super) const LEN: usize = 64;
 
-/// Bytes that decide where strings begin and end, and bytes that they may not hold.
+/// Bytes that delimit strings, and bytes that strings must not contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Quoting {
     /// `"`
     pub(super) quotes: u64,
     /// `\`
     pub(super) backslashes: u64,
-    /// Below 0x20.
+    /// Bytes below 0x20.
     pub(super) controls: u64,
 }
 
-/// Bytes that have a meaning outside strings.
+/// Bytes with a meaning outside strings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Signs {
     /// `{ } [ ] : ,`
@@ -25,35 +25,35 @@ pub(super) struct Signs {
     pub(super) blanks: u64,
 }
 
-/// Classifies a block for where strings lie.
+/// Classifies a block to find its strings.
 #[inline]
 pub(super) fn quoting(block: &[u8; LEN]) -> Quoting {
     let quotes = mask(block, |byte| byte == b'"');
-    // Most blocks have neither, and that is seen faster than where they are.
+    // Most blocks have neither, which is found faster than where they are.
     if !holds(block, |byte| (byte == b'\\') | (byte < 0x20)) {
         return Quoting { quotes, backslashes: 0, controls: 0 };
     }
     Quoting { quotes, backslashes: mask(block, |byte| byte == b'\\'), controls: mask(block, |byte| byte < 0x20) }
 }
 
-/// Classifies a block for what is outside of strings.
+/// Classifies what lies outside strings.
 #[inline]
 pub(super) fn signs(block: &[u8; LEN]) -> Signs {
     let blank = |byte| (byte == b' ') | (byte == b'\t') | (byte == b'\n') | (byte == b'\r');
     Signs {
-        // `[` and `{` differ in one bit alone, and so do `]` and `}`.
+        // `[` and `{` differ in a single bit, and so do `]` and `}`.
         signs: mask(block, |byte| (byte | 0x20 == b'{') | (byte | 0x20 == b'}') | (byte == b':') | (byte == b',')),
         blanks: if holds(block, blank) { mask(block, blank) } else { 0 },
     }
 }
 
-/// Places of `{ } [ ]`, in strings too.
+/// Returns the places of `{ } [ ]`, including those in strings.
 #[inline]
 pub(super) fn brackets(block: &[u8; LEN]) -> u64 {
     mask(block, |byte| (byte | 0x20 == b'{') | (byte | 0x20 == b'}'))
 }
 
-/// Behind the blocks from `at` on that hold nothing but plain characters of a string.
+/// Skips the blocks from `at` on that contain only plain characters of a string.
 pub(super) fn past_plain(bytes: &[u8], at: usize) -> usize {
     let (blocks, _) = bytes.get(at..).unwrap_or_default().as_chunks::<LEN>();
     let ends = |block: &[u8; LEN]| holds(block, |byte| (byte == b'"') | (byte == b'\\') | (byte < 0x20));
@@ -65,7 +65,7 @@ fn holds(block: &[u8; LEN], is: impl Fn(u8) -> bool) -> bool {
     block.iter().fold(0, |found, byte| found | u8::from(is(*byte))) != 0
 }
 
-/// One bit of each byte.
+/// Sets the bit of each byte for which `is` holds.
 #[inline]
 fn mask(block: &[u8; LEN], is: impl Fn(u8) -> bool) -> u64 {
     let mut found = [0_u8; LEN];
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_is_classified_everywhere() {
+    fn every_byte_is_classified_at_every_offset() {
         for byte in 0..=u8::MAX {
             for at in 0..LEN {
                 let mut block = [b'x'; LEN];

@@ -1,31 +1,35 @@
-//! Cursor: reads the JSON of a type that is known, field by field, in the order it stands there.
+//! A reader of JSON whose type is known, field by field, in the order of the text.
 
-use std::{ops::Range, str::FromStr};
+use std::{borrow::Cow, ops::Range, str::FromStr};
 
-use super::{JsonError, JsonText, nesting::Nesting, number, past_blanks, skip};
+use crate::{
+    scan::{self, NestingObserver},
+    text::{self, JsonError, JsonText, past_blanks},
+};
 
-/// Reason why a text cannot be read as the type wanted.
+/// The reason why a text cannot be read as the wanted type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JsonReadError {
-    /// It is not JSON at all.
+    /// The text is not JSON.
     #[error("not JSON at {0}")]
     Json(#[from] JsonError),
     /// A field has another type.
     #[error("{field} must be {wanted}")]
     Type {
-        /// Path of the field.
+        /// The path of the field.
         field: &'static str,
-        /// Type that it must have.
+        /// The type that it must have.
         wanted: &'static str,
     },
 }
 
-/// A place in the text. Every reader of a value leaves it behind that value; `null` counts as not written, as in Go's
-/// decoder.
+/// A position in a text. Reading a value moves it behind that value. `null` counts as absent, as in Go's decoder.
+///
+/// The methods that read return an error if the text is not JSON, or if a value has another type.
 pub struct Cursor<'a> {
     text: &'a str,
     at: usize,
-    /// End of the value last read, which white space may follow.
+    /// The end of the value last read, which white space may follow.
     behind: usize,
     depth: usize,
     /// True directly behind an opening bracket, where no comma is expected.
@@ -33,33 +37,33 @@ pub struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// A cursor before the value that the text is.
+    /// Creates a cursor before the value of the text.
     pub fn new(text: &'a str) -> Self {
         Self { text, at: past_blanks(text, 0), behind: 0, depth: 0, fresh: false }
     }
 
-    /// A cursor before the first of some members of an object, or items of an array, whose brackets are not there.
+    /// Creates a cursor before members of an object or items of an array whose brackets are not in the text.
     pub fn inside(text: &'a str) -> Self {
         Self { text, at: past_blanks(text, 0), behind: 0, depth: 1, fresh: true }
     }
 
-    /// Enters an object; false where there is `null`.
+    /// Enters an object; false for `null`.
     pub fn object(&mut self, field: &'static str) -> Result<bool, JsonReadError> {
         self.enter(b'{', field, "an object")
     }
 
-    /// Enters an array; false where there is `null`.
+    /// Enters an array; false for `null`.
     pub fn array(&mut self, field: &'static str) -> Result<bool, JsonReadError> {
         self.enter(b'[', field, "an array")
     }
 
-    /// The next key of the object entered, its value to be read next; `None` behind the object.
+    /// Returns the next key of the object, whose value is to be read next; `None` at the end of the object.
     pub fn key(&mut self) -> Result<Option<JsonText<'a>>, JsonReadError> {
-        Ok(self.placed_key()?.map(|(_, key)| key))
+        Ok(self.key_with_range()?.map(|(_, key)| key))
     }
 
-    /// As [`Cursor::key`], with where the key stands, quotes included.
-    pub fn placed_key(&mut self) -> Result<Option<(Range<usize>, JsonText<'a>)>, JsonReadError> {
+    /// As [`Cursor::key`], with the range of the key, including its quotes.
+    pub fn key_with_range(&mut self) -> Result<Option<(Range<usize>, JsonText<'a>)>, JsonReadError> {
         if !self.more(b'}', "expected `,` or `}`")? {
             return Ok(None);
         }
@@ -76,7 +80,7 @@ impl<'a> Cursor<'a> {
         Ok(Some((start..end, key)))
     }
 
-    /// True before the next item of the array entered, false behind the array.
+    /// Returns true before the next item of the array, false at its end.
     pub fn item(&mut self) -> Result<bool, JsonReadError> {
         self.more(b']', "expected `,` or `]`")
     }
@@ -94,7 +98,7 @@ impl<'a> Cursor<'a> {
     /// Reads `true` or `false`.
     pub fn boolean(&mut self, field: &'static str) -> Result<Option<bool>, JsonReadError> {
         let Some(b't' | b'f') = self.peek() else { return self.null_or(field, "a boolean") };
-        let end = number::scalar(self.text.as_bytes(), self.at)?;
+        let end = text::scalar(self.text.as_bytes(), self.at)?;
         let yes = self.peek() == Some(b't');
         self.go_to(end);
         Ok(Some(yes))
@@ -118,72 +122,72 @@ impl<'a> Cursor<'a> {
     /// Reads a number without a fraction or an exponent.
     fn whole<T: FromStr>(&mut self, field: &'static str, wanted: &'static str) -> Result<Option<T>, JsonReadError> {
         let Some(b'-' | b'0'..=b'9') = self.peek() else { return self.null_or(field, wanted) };
-        let end = number::scalar(self.text.as_bytes(), self.at)?;
+        let end = text::scalar(self.text.as_bytes(), self.at)?;
         let value = self.text[self.at..end].parse().map_err(|_| JsonReadError::Type { field, wanted })?;
         self.go_to(end);
         Ok(Some(value))
     }
 
-    /// Is the value that comes next an array?
+    /// Returns true if the next value is an array.
     pub fn is_at_array(&self) -> bool {
         self.peek() == Some(b'[')
     }
 
-    /// Range of the object that comes next; its inside is not read.
-    pub fn place_of_object(&mut self, field: &'static str) -> Result<Option<Range<usize>>, JsonReadError> {
-        if self.peek() == Some(b'{') { self.place().map(Some) } else { self.null_or(field, "an object") }
+    /// Skips an object and returns its range.
+    pub fn object_range(&mut self, field: &'static str) -> Result<Option<Range<usize>>, JsonReadError> {
+        if self.peek() == Some(b'{') { self.value_range().map(Some) } else { self.null_or(field, "an object") }
     }
 
-    /// The same; `nesting` sees it, and the objects and arrays in it.
-    pub fn place_of_object_noting(
+    /// As [`Cursor::object_range`]; `nesting` observes the object and the containers in it.
+    pub fn object_range_recorded(
         &mut self,
         field: &'static str,
-        nesting: &mut impl Nesting,
+        nesting: &mut impl NestingObserver,
     ) -> Result<Option<Range<usize>>, JsonReadError> {
         if self.peek() != Some(b'{') {
             return self.null_or(field, "an object");
         }
         let start = self.at;
-        self.skip_noting(nesting)?;
+        self.skip_recorded(nesting)?;
         Ok(Some(start..self.behind))
     }
 
-    /// Passes by a value of any type.
+    /// Skips a value of any type.
     pub fn skip(&mut self) -> Result<(), JsonReadError> {
-        self.place().map(|_| ())
+        self.value_range().map(|_| ())
     }
 
-    /// The same; `nesting` sees the objects and arrays on the way.
-    pub fn skip_noting(&mut self, nesting: &mut impl Nesting) -> Result<(), JsonReadError> {
-        let end = skip::noting(self.text, self.at, self.depth, nesting)?;
+    /// As [`Cursor::skip`]; `nesting` observes the objects and arrays in the value.
+    pub fn skip_recorded(&mut self, nesting: &mut impl NestingObserver) -> Result<(), JsonReadError> {
+        let end = scan::observed(self.text, self.at, self.depth, nesting)?;
         self.go_to(end);
         Ok(())
     }
 
-    /// Passes by a value that is known to end there.
-    pub fn pass_to(&mut self, end: usize) {
+    /// Skips a value that is known to end at `end`.
+    pub fn jump_to(&mut self, end: usize) {
         self.go_to(end);
     }
 
-    /// Range of the next value, of any type; its inside is not read.
-    pub fn place(&mut self) -> Result<Range<usize>, JsonReadError> {
+    /// Skips a value of any type and returns its range.
+    pub fn value_range(&mut self) -> Result<Range<usize>, JsonReadError> {
         let start = self.at;
-        let end = skip::within(self.text, start, self.depth)?;
+        let end = scan::within(self.text, start, self.depth)?;
         self.go_to(end);
         Ok(start..end)
     }
 
-    /// Offset of the next byte to be read.
+    /// Returns the offset of the next byte to be read.
     pub fn at(&self) -> usize {
         self.at
     }
 
-    /// Offset behind the value last read.
-    pub fn behind(&self) -> usize {
+    /// Returns the end of the value last read.
+    pub fn value_end(&self) -> usize {
         self.behind
     }
 
-    /// Nothing else may follow.
+    /// Checks that nothing else follows.
     pub fn end(&self) -> Result<(), JsonReadError> {
         match self.peek() {
             None => Ok(()),
@@ -202,7 +206,7 @@ impl<'a> Cursor<'a> {
         Ok(true)
     }
 
-    /// True before a key or item, false behind the closing bracket.
+    /// Returns true before a key or item, false behind the closing bracket.
     fn more(&mut self, bracket: u8, expected: &'static str) -> Result<bool, JsonReadError> {
         let fresh = std::mem::take(&mut self.fresh);
         match self.peek() {
@@ -222,7 +226,7 @@ impl<'a> Cursor<'a> {
 
     fn null_or<T>(&mut self, field: &'static str, wanted: &'static str) -> Result<Option<T>, JsonReadError> {
         if self.peek() == Some(b'n') {
-            self.go_to(number::scalar(self.text.as_bytes(), self.at)?);
+            self.go_to(text::scalar(self.text.as_bytes(), self.at)?);
             return Ok(None);
         }
         // An error of syntax goes before one of type.
@@ -243,4 +247,68 @@ impl<'a> Cursor<'a> {
         let ends = self.at >= self.text.len();
         JsonError::new(self.at, if ends { "the text ends inside a value" } else { what })
     }
+}
+
+/// Calls `each` for every key of the object at `at`, in order, with the offset of the key, the key, and the offset of
+/// its value. Returns the end of the object.
+///
+/// # Errors
+/// [`JsonError`] if there is no valid object.
+pub fn members<'a>(
+    text: &'a str,
+    at: usize,
+    mut each: impl FnMut(usize, Cow<'a, str>, usize),
+) -> Result<usize, JsonError> {
+    let mut cursor = Cursor::new(&text[at..]);
+    located(at, || {
+        if cursor.object("it")? {
+            loop {
+                let before = at + cursor.at();
+                let Some(key) = cursor.key()? else { break };
+                // A comma and white space may precede it.
+                let begins = before + text[before..].bytes().take_while(|byte| *byte != b'"').count();
+                each(begins, key.plain(), at + cursor.value_range()?.start);
+            }
+        }
+        Ok(at + cursor.value_end())
+    })
+}
+
+/// Calls `each` for every item of the array at `at`, in order, with the item's offset. Returns the end of the array.
+///
+/// # Errors
+/// [`JsonError`] if there is no valid array.
+pub fn items(text: &str, at: usize, mut each: impl FnMut(usize)) -> Result<usize, JsonError> {
+    let mut cursor = Cursor::new(&text[at..]);
+    located(at, || {
+        if cursor.array("it")? {
+            while cursor.item()? {
+                each(at + cursor.value_range()?.start);
+            }
+        }
+        Ok(at + cursor.value_end())
+    })
+}
+
+/// Returns the string whose opening quote is at `at`.
+///
+/// # Errors
+/// [`JsonError`] if there is no valid string.
+pub fn string(text: &str, at: usize) -> Result<Cow<'_, str>, JsonError> {
+    JsonText::read(text, at).map(|(string, _)| string.plain())
+}
+
+/// Returns the number or word at `at`.
+///
+/// # Errors
+/// [`JsonError`] if there is none.
+pub fn scalar(text: &str, at: usize) -> Result<&str, JsonError> {
+    text::scalar(text.as_bytes(), at).map(|end| &text[at..end])
+}
+
+fn located(at: usize, read: impl FnOnce() -> Result<usize, JsonReadError>) -> Result<usize, JsonError> {
+    read().map_err(|error| match error {
+        JsonReadError::Json(error) => JsonError { at: at + error.at, ..error },
+        JsonReadError::Type { .. } => JsonError::new(at, "this is no container"),
+    })
 }

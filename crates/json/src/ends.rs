@@ -1,70 +1,66 @@
-//! Ends: the larger objects and arrays of a text that is known to be JSON, and where each of them ends.
+//! Ends of the larger objects and arrays of a text.
 //!
-//! One pass that heeds strings and brackets alone. With its table, what stands in a container is found without going
-//! through the large ones in it again, however deep one descends.
+//! One pass records them. Children of any container are then found without scanning large containers again, however
+//! deeply they nest.
 
 use std::{borrow::Cow, sync::Arc};
 
 use smallvec::SmallVec;
 
-use super::{
-    JsonError, JsonText, MAX_DEPTH,
-    block::{self, Quoting},
-    nesting::Nesting,
-    past_blanks,
-    skip::{self, Quoted, Strings},
+use crate::{
+    scan::{self, NestingObserver, brackets},
+    text::{JsonError, JsonText, past_blanks},
 };
 
-/// Smaller containers are gone through again: that is soon done, and there are many.
-const LARGE: u32 = 256;
+/// The smallest container that is recorded. Smaller ones are many, and scanned again quickly.
+const MIN_CONTAINER_LEN: u32 = 256;
 
-/// The same while a review is read: few, as most are never looked into.
-const LARGE_OF_A_REVIEW: u32 = 4 << 10;
+/// The smallest container that a sparse recorder records: few, as most are never looked into.
+const MIN_SPARSE_CONTAINER_LEN: u32 = 4 << 10;
 
-/// The most that are noted while a review is read.
-const MOST_OF_A_REVIEW: usize = 64;
+/// The most containers that a sparse recorder records.
+const MAX_SPARSE_CONTAINERS: usize = 64;
 
-/// Bytes of text for each container that is noted.
-const BYTES_EACH: usize = 64;
+/// Bytes of text for each container that is recorded.
+const BYTES_PER_CONTAINER: usize = 64;
 
-/// Beginning and end of the large objects and arrays in an object, ascending, counted from its first byte.
+/// Beginnings and ends of the large objects and arrays in an object, ascending, relative to its first byte.
 pub type ContainerEnds = Arc<[(u32, u32)]>;
 
-/// Ends of the larger containers, in the order in which they begin.
+/// Ends of the larger containers of a text, in the order of their beginnings.
 #[derive(Clone, Debug)]
 pub struct Ends(ContainerEnds);
 
 impl Ends {
-    /// Ends of the container that begins at `at`, and of all in it. The text must have been checked; for an unchecked
-    /// one the result means nothing.
+    /// Records the container at `at` and those in it. The text must be valid JSON; otherwise the result is meaningless.
     ///
     /// # Errors
-    /// [`JsonError`]: there is no such container.
+    /// [`JsonError`] if there is no such container.
     pub fn of(text: &str, at: usize) -> Result<Self, JsonError> {
-        let mut noted = Noted::of(text);
-        brackets(text, at, &mut noted)?;
-        Ok(Self(noted.sorted().into()))
+        let mut recorder = EndsRecorder::of(text);
+        brackets(text, at, &mut recorder)?;
+        Ok(Self(recorder.sorted().into()))
     }
 
-    /// The same of a text that is checked meanwhile, as far as the end of the value that begins at `at`.
+    /// As [`Ends::of`], and checks the value at `at` in the same pass.
     ///
     /// # Errors
-    /// [`JsonError`]: it is no JSON.
+    /// [`JsonError`] if the value is not JSON.
     pub fn checking(text: &str, at: usize) -> Result<Self, JsonError> {
-        let mut noted = Noted::of(text);
-        skip::noting(text, at, 0, &mut noted)?;
-        Ok(Self(noted.sorted().into()))
+        let mut recorder = EndsRecorder::of(text);
+        scan::observed(text, at, 0, &mut recorder)?;
+        Ok(Self(recorder.sorted().into()))
     }
 
-    /// Ends that were noted while a review was read: of its object, counted from where it begins.
-    pub fn noted(ends: ContainerEnds) -> Self {
+    /// Wraps ends that a recorder collected in an earlier pass, relative to the beginning of the text.
+    pub fn recorded(ends: ContainerEnds) -> Self {
         Self(ends)
     }
 
-    /// As [`members`](super::members), of an object in the text that this is of.
+    /// Calls `each` for every key of the object at `at`, as [`members`](crate::members) does.
     ///
     /// # Errors
-    /// [`JsonError`]: there is no object.
+    /// [`JsonError`] if there is no object.
     pub fn members<'a>(
         &self,
         text: &'a str,
@@ -79,10 +75,10 @@ impl Ends {
         })
     }
 
-    /// As [`items`](super::items), of an array in the text that this is of.
+    /// Calls `each` for every item of the array at `at`, as [`items`](crate::items) does.
     ///
     /// # Errors
-    /// [`JsonError`]: there is no array.
+    /// [`JsonError`] if there is no array.
     pub fn items(&self, text: &str, at: usize, mut each: impl FnMut(usize)) -> Result<usize, JsonError> {
         self.children(text, at, b']', |begins| {
             each(begins);
@@ -90,7 +86,7 @@ impl Ends {
         })
     }
 
-    /// Goes from child to child; `value` says where the value of one begins.
+    /// Steps from child to child; `value` returns the beginning of a child's value.
     fn children(
         &self,
         text: &str,
@@ -114,7 +110,7 @@ impl Ends {
     }
 }
 
-/// End of the value that begins at `at`. Of `ends` those before it are dropped.
+/// Returns the end of the value at `at`. Drops the ends before it.
 fn behind(text: &str, at: usize, ends: &mut &[(u32, u32)]) -> Result<usize, JsonError> {
     let bytes = text.as_bytes();
     match bytes.get(at) {
@@ -123,7 +119,7 @@ fn behind(text: &str, at: usize, ends: &mut &[(u32, u32)]) -> Result<usize, Json
                 *ends = &ends[ends.partition_point(|(begin, _)| (*begin as usize) < at)..];
             }
             match ends.first() {
-                // Only an end within the text is one; whoever gave these may have had another text.
+                // The caller may have recorded another text: only an end within this one counts.
                 Some((begin, end)) if *begin as usize == at && bytes.get(at..*end as usize).is_some() => {
                     Ok(*end as usize)
                 }
@@ -141,7 +137,7 @@ fn behind(text: &str, at: usize, ends: &mut &[(u32, u32)]) -> Result<usize, Json
     }
 }
 
-/// Behind this byte, which must stand at `at`.
+/// Returns the offset behind `byte`, which must be at `at`.
 fn past(text: &str, at: usize, byte: u8) -> Result<usize, JsonError> {
     match text.as_bytes().get(at) {
         Some(found) if *found == byte => Ok(at + 1),
@@ -149,30 +145,35 @@ fn past(text: &str, at: usize, byte: u8) -> Result<usize, JsonError> {
     }
 }
 
-/// Containers that are open, and the larger ones that were. Where these become too many, the smaller of them are
-/// forgotten, and none of their size is noted any more.
-pub struct Noted {
+/// Records the ends of the larger containers. If these become too many, it forgets the smaller ones and records no more
+/// of their size.
+pub struct EndsRecorder {
     open: SmallVec<[u32; 32]>,
     ends: Vec<(u32, u32)>,
-    /// Containers below so many bytes are not noted.
+    /// The smallest container that is still recorded.
     least: u32,
     most: usize,
 }
 
-impl Noted {
+impl EndsRecorder {
     fn of(text: &str) -> Self {
-        Self { open: SmallVec::new(), ends: Vec::new(), least: LARGE, most: text.len() / BYTES_EACH }
+        Self {
+            open: SmallVec::new(),
+            ends: Vec::new(),
+            least: MIN_CONTAINER_LEN,
+            most: text.len() / BYTES_PER_CONTAINER,
+        }
     }
 
-    /// None yet, of an object in a review that is being read.
-    pub fn for_a_review() -> Self {
-        Self { open: SmallVec::new(), ends: Vec::new(), least: LARGE_OF_A_REVIEW, most: MOST_OF_A_REVIEW }
+    /// Creates a recorder of few and large containers, for a text of which little is looked into.
+    pub fn sparse() -> Self {
+        Self { open: SmallVec::new(), ends: Vec::new(), least: MIN_SPARSE_CONTAINER_LEN, most: MAX_SPARSE_CONTAINERS }
     }
 
-    /// Noted ends, counted from `start`; `None` where there are none, or where some were forgotten.
-    pub fn counted_from(self, start: usize) -> Option<ContainerEnds> {
+    /// Returns the ends relative to `start`; `None` if there are none, or if some were forgotten.
+    pub fn relative_to(self, start: usize) -> Option<ContainerEnds> {
         let start = u32::try_from(start).ok()?;
-        let is_whole = self.least == LARGE_OF_A_REVIEW;
+        let is_whole = self.least == MIN_SPARSE_CONTAINER_LEN;
         let ends = self.sorted();
         let counted = |(begin, end): &(u32, u32)| Some((begin.checked_sub(start)?, end.checked_sub(start)?));
         (is_whole && !ends.is_empty()).then(|| ends.iter().filter_map(counted).collect())
@@ -184,7 +185,7 @@ impl Noted {
     }
 
     #[cold]
-    fn note(&mut self, begin: u32, end: u32) {
+    fn record(&mut self, begin: u32, end: u32) {
         while self.ends.len() >= self.most {
             self.least = self.least.saturating_mul(2);
             if end - begin < self.least {
@@ -197,10 +198,10 @@ impl Noted {
     }
 }
 
-impl Nesting for Noted {
+impl NestingObserver for EndsRecorder {
     #[inline]
     fn opens(&mut self, at: usize) {
-        // It fits: the text is shorter than that.
+        // It fits: texts are shorter than 4 GiB.
         self.open.push(at as u32);
     }
 
@@ -209,63 +210,18 @@ impl Nesting for Noted {
         if let Some(begin) = self.open.pop()
             && end as u32 - begin >= self.least
         {
-            self.note(begin, end as u32);
+            self.record(begin, end as u32);
         }
     }
-}
-
-/// End of the container that begins at `at`, in a text that is known to be JSON: strings and brackets alone are looked
-/// at. `nesting` sees it, and all containers in it.
-///
-/// # Errors
-/// [`JsonError`]: there is no such container.
-pub fn brackets(text: &str, at: usize, nesting: &mut impl Nesting) -> Result<usize, JsonError> {
-    let bytes = text.as_bytes();
-    if u32::try_from(bytes.len()).is_err() {
-        return Err(JsonError::new(at, "the text is too long"));
-    }
-    let mut open = 0_usize;
-    let mut strings = Strings::default();
-    let rest = bytes.get(at..).unwrap_or_default();
-    let (blocks, tail) = rest.as_chunks::<{ block::LEN }>();
-    let mut last = [b' '; block::LEN];
-    last[..tail.len()].copy_from_slice(tail);
-    let mut start = at;
-    for block in blocks.iter().chain([&last]) {
-        let quoting: Quoting = block::quoting(block);
-        let Quoted { inside, .. } = strings.block(&quoting);
-        let mut brackets = if inside == u64::MAX { 0 } else { block::brackets(block) & !inside };
-        while brackets != 0 {
-            let place = start + brackets.trailing_zeros() as usize;
-            brackets &= brackets - 1;
-            // `{` and `[` have this bit, `}` and `]` have not.
-            if bytes.get(place).is_some_and(|bracket| bracket & 0b10 != 0) {
-                if open > MAX_DEPTH {
-                    return Err(JsonError::new(place, "this is nested too deep"));
-                }
-                open += 1;
-                nesting.opens(place);
-                continue;
-            }
-            let Some(around) = open.checked_sub(1) else { break };
-            open = around;
-            nesting.closes(place + 1);
-            if open == 0 {
-                return Ok(place + 1);
-            }
-        }
-        start += block::LEN;
-    }
-    Err(JsonError::new(at, "there is no whole object or array"))
 }
 
 #[cfg(test)]
 mod tests {
+    use crate as json;
     use proptest::prelude::*;
     use serde_json::Value;
 
     use super::*;
-    use crate as json;
 
     fn value() -> impl Strategy<Value = Value> {
         let text = "[a-c\"\\\\\\[\\]{},: é\n]{0,90}";
@@ -303,7 +259,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_found_is_what_the_check_finds(value in value(), pretty in any::<bool>()) {
+        fn recorded_ends_find_the_same_children_as_a_checking_scan(value in value(), pretty in any::<bool>()) {
             let object = serde_json::json!({"it": value, "more": [value]});
             let text = match pretty {
                 true => serde_json::to_string_pretty(&object).unwrap(),
@@ -314,16 +270,16 @@ mod tests {
             prop_assert_eq!(&Ends::checking(&text, 0).unwrap().0, &ends.0);
             // Any few of all ends say nothing that is wrong.
             for most in [0, 1, 5, usize::MAX] {
-                let mut noted = Noted { least: 1, most, ..Noted::of(&text) };
-                skip::noting(&text, 0, 0, &mut noted).unwrap();
-                let ends = noted.sorted();
+                let mut recorder = EndsRecorder { least: 1, most, ..EndsRecorder::of(&text) };
+                scan::observed(&text, 0, 0, &mut recorder).unwrap();
+                let ends = recorder.sorted();
                 prop_assert!(ends.len() <= most);
                 agrees(&text, &Ends(ends.into()), 0);
             }
         }
 
         #[test]
-        fn rubbish_ends_with_an_error_or_within_the_text(text in "[\\[\\]{}\",:a1 ]{0,200}") {
+        fn invalid_text_ends_with_an_error_or_within_bounds(text in "[\\[\\]{}\",:a1 ]{0,200}") {
             if let Ok(ends) = Ends::of(&text, 0) {
                 for read in [ends.members(&text, 0, |_, _, _| ()), ends.items(&text, 0, |_| ())] {
                     prop_assert!(read.is_err() || read.is_ok_and(|end| end <= text.len()));
@@ -332,14 +288,14 @@ mod tests {
         }
     }
 
-    fn of_a_review(text: &str, at: usize) -> Option<ContainerEnds> {
-        let mut noted = Noted::for_a_review();
-        skip::noting(text, at, 0, &mut noted).unwrap();
-        noted.counted_from(at)
+    fn sparse(text: &str, at: usize) -> Option<ContainerEnds> {
+        let mut recorder = EndsRecorder::sparse();
+        scan::observed(text, at, 0, &mut recorder).unwrap();
+        recorder.relative_to(at)
     }
 
     #[test]
-    fn a_review_is_read_with_the_few_ends_that_matter() {
+    fn sparse_recorder_keeps_few_large_containers_or_none() {
         let large = format!("[\"{}\"]", "]".repeat(5_000));
         let text = format!(r#"   {{"a":{large},"b":[1,2],"c":{{"d":{large}}}}}"#);
         let length = large.len() as u32;
@@ -349,21 +305,21 @@ mod tests {
             (5 + length + 15, 2 * length + 26),
             (length + 25, 2 * length + 25),
         ];
-        assert_eq!(of_a_review(&text, 3).as_deref(), Some(wanted));
-        assert_eq!(of_a_review("{\"a\":[1,2]}", 0), None, "nothing is large");
-        let most = format!("[{}]", vec![&*large; MOST_OF_A_REVIEW - 1].join(","));
-        assert_eq!(of_a_review(&most, 0).map(|ends| ends.len()), Some(MOST_OF_A_REVIEW));
-        let more = format!("[{}]", vec![&*large; MOST_OF_A_REVIEW].join(","));
-        assert_eq!(of_a_review(&more, 0), None, "not all of them");
+        assert_eq!(sparse(&text, 3).as_deref(), Some(wanted));
+        assert_eq!(sparse("{\"a\":[1,2]}", 0), None, "nothing is large");
+        let most = format!("[{}]", vec![&*large; MAX_SPARSE_CONTAINERS - 1].join(","));
+        assert_eq!(sparse(&most, 0).map(|ends| ends.len()), Some(MAX_SPARSE_CONTAINERS));
+        let more = format!("[{}]", vec![&*large; MAX_SPARSE_CONTAINERS].join(","));
+        assert_eq!(sparse(&more, 0), None, "not all of them");
         let deep = format!("{}{large}{}", "[".repeat(500), "]".repeat(500));
-        assert_eq!(of_a_review(&deep, 0), None, "not all of them");
+        assert_eq!(sparse(&deep, 0), None, "not all of them");
         let ends = Ends::of(&deep, 0).unwrap();
-        assert!(ends.0.len() <= deep.len() / BYTES_EACH);
+        assert!(ends.0.len() <= deep.len() / BYTES_PER_CONTAINER);
         agrees(&deep, &ends, 0);
     }
 
     #[test]
-    fn ends_of_another_text_do_no_harm() {
+    fn ends_of_another_text_stay_within_bounds() {
         let text = r#"{"a":[1],"b":2}"#;
         for ends in [[(5, 4_000)], [(5, 2)], [(0, 0)], [(5, 9)]] {
             if let Ok(end) = Ends(ends.into()).members(text, 0, |_, _, _| ()) {
@@ -373,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn large_containers_are_noted_and_small_ones_are_not() {
+    fn only_large_containers_are_recorded() {
         let text = format!(r#"{{"a":[1,2],"b":{{"c":"{}","d":{{}}}}}}"#, "x".repeat(300));
         let ends = Ends::of(&text, 0).unwrap();
         assert_eq!(ends.0.len(), 2);

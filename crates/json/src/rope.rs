@@ -1,28 +1,26 @@
-//! Rope: one message as the pieces it arrived in.
+//! A byte string in shared pieces.
 
 use std::{io, ops::Range, sync::Arc};
 
 use bytes::Bytes;
 
-/// A byte string kept as the shared pieces it arrived in; cloning it costs one reference count, or two where there are
-/// many pieces.
+/// A byte string kept as the shared pieces it arrived in, such as the buffers that a socket was read into.
 ///
-/// An inbound review is a rope of the buffers that the socket was read into, and the very same rope is what every
-/// hook is sent. Nothing here copies a byte except [`Rope::copy_of`]. A place is found in a time that grows with the
-/// logarithm of the number of pieces, which is the sender's choice.
+/// Cloning costs one reference count, or two if there are many pieces. Only [`Rope::copy_of`] copies bytes. Finding an
+/// offset takes time logarithmic in the number of pieces, which is the sender's choice.
 #[derive(Clone, Debug)]
 pub struct Rope {
     chunks: Arc<[Bytes]>,
-    /// Offset of each piece; none where there are few.
+    /// The offset of each piece, if there are many.
     starts: Option<Arc<[usize]>>,
     len: usize,
 }
 
-/// Among so few pieces, a place is found by looking at each.
-const FEW: usize = 16;
+/// The most pieces among which an offset is found by looking at each.
+const MAX_LINEAR_PIECES: usize = 16;
 
 impl Rope {
-    /// A rope of these pieces, in order.
+    /// Creates a rope of these pieces, in order.
     pub fn new(chunks: impl Into<Arc<[Bytes]>>) -> Self {
         let chunks = chunks.into();
         let mut len = 0;
@@ -31,7 +29,7 @@ impl Rope {
             len += chunk.len();
             start
         });
-        let starts = if chunks.len() > FEW {
+        let starts = if chunks.len() > MAX_LINEAR_PIECES {
             Some(starts.collect())
         } else {
             starts.for_each(drop);
@@ -40,12 +38,12 @@ impl Rope {
         Self { chunks, starts, len }
     }
 
-    /// Length in bytes of all pieces together.
+    /// Returns the length of all pieces in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Has the other one the same bytes? Shared pieces are not compared.
+    /// Returns true if the other rope has the same bytes. Pieces that both share are not compared.
     pub fn is_same(&self, other: &Self) -> bool {
         if self.len != other.len {
             return false;
@@ -71,21 +69,21 @@ impl Rope {
         }
     }
 
-    /// True when there is not one byte.
+    /// Returns true if there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The pieces.
+    /// Returns the pieces.
     pub fn chunks(&self) -> &[Bytes] {
         &self.chunks
     }
 
-    /// The piece that holds the byte at `at`, by its index, and where that piece begins. Behind the last byte: any
-    /// piece from which on there is none.
+    /// Returns the index of the piece with the byte at `at`, and the piece's offset. Behind the last byte this is any
+    /// piece from which on there are no bytes.
     pub fn piece_at(&self, at: usize) -> (usize, usize) {
         if let Some(starts) = &self.starts {
-            // Of several that begin there, all but the last are empty.
+            // Of several pieces that begin there, all but the last are empty.
             let index = starts.partition_point(|start| *start <= at).saturating_sub(1);
             return (index, starts[index]);
         }
@@ -99,7 +97,7 @@ impl Rope {
         (self.chunks.len(), start)
     }
 
-    /// The pieces that hold bytes of `range` (clamped to the rope), in order, each with the part of it that lies there.
+    /// Returns the pieces with bytes of `range` (clamped to the rope), in order, each with its part of the range.
     fn parts(&self, range: Range<usize>) -> impl Iterator<Item = (&Bytes, Range<usize>)> {
         let (first, mut start) = self.piece_at(range.start);
         let pieces = self.chunks[first..].iter().map(move |chunk| {
@@ -114,12 +112,12 @@ impl Rope {
         })
     }
 
-    /// The parts of the pieces that lie in `range` (clamped to the rope), in order.
+    /// Returns the parts of the pieces in `range` (clamped to the rope), in order.
     pub fn slices(&self, range: Range<usize>) -> impl Iterator<Item = &[u8]> {
         self.parts(range).map(|(chunk, part)| &chunk[part])
     }
 
-    /// The bytes in `range` as one slice, where they lie in one piece.
+    /// Returns the bytes in `range` as one slice; `None` if they lie in several pieces.
     pub fn contiguous(&self, range: Range<usize>) -> Option<&[u8]> {
         let mut slices = self.slices(range.clone());
         match (slices.next(), slices.next()) {
@@ -129,8 +127,8 @@ impl Rope {
         }
     }
 
-    /// The bytes in `range` as a shared buffer: a slice where they lie in one piece, a copy where they do not.
-    /// Meant for short fields; the object is never asked for this way on the hot path.
+    /// Returns the bytes in `range` as a shared buffer: a slice if they lie in one piece, otherwise a copy. Meant for
+    /// short fields.
     pub fn copy_of(&self, range: Range<usize>) -> Bytes {
         let mut parts = self.parts(range.clone());
         match (parts.next(), parts.next()) {
@@ -143,12 +141,12 @@ impl Rope {
         whole.into()
     }
 
-    /// The parts of the pieces that lie in `range` (clamped to the rope), in order, each sharing its piece's buffer.
+    /// As [`Rope::slices`], each part sharing its piece's buffer.
     pub fn shared(&self, range: Range<usize>) -> impl Iterator<Item = Bytes> {
         self.parts(range).map(|(chunk, part)| chunk.slice(part))
     }
 
-    /// Reads the bytes in `range` in order, without joining the pieces.
+    /// Returns a reader of the bytes in `range`, which does not join the pieces.
     pub fn reader(&self, range: Range<usize>) -> RopeReader<'_> {
         let (chunk, chunk_start) = self.piece_at(range.start);
         RopeReader { rope: self, chunk, chunk_start, at: range.start, end: range.end.min(self.len) }
@@ -187,17 +185,18 @@ impl io::Read for RopeReader<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::io::Read;
+
+    use super::*;
 
     fn rope(parts: &[&'static str]) -> Rope {
         Rope::new(parts.iter().map(|p| Bytes::from_static(p.as_bytes())).collect::<Vec<_>>())
     }
 
     #[test]
-    fn a_range_is_the_same_bytes_however_the_pieces_lie() {
+    fn ranges_have_the_same_bytes_for_any_pieces() {
         let many = ["", "", "h", "e", "", "l", "lo", "", "", " ", "w", "o", "", "r", "l", "d", "", ""];
-        assert!(many.len() > FEW);
+        assert!(many.len() > MAX_LINEAR_PIECES);
         for parts in [&["hello world"][..], &["hel", "lo wor", "ld"], &["", "h", "ello world", ""], &many] {
             let rope = rope(parts);
             for start in 0..=rope.len() {
@@ -224,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_in_one_buffer_is_shared_not_copied() {
+    fn range_within_one_piece_is_shared_not_copied() {
         let rope = rope(&["abc", "defgh"]);
         assert_eq!(rope.copy_of(4..7).as_ptr(), rope.chunks()[1][1..].as_ptr());
     }

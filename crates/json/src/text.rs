@@ -1,12 +1,38 @@
-//! Text: one string of the JSON, as it stands there.
+//! Tokens by themselves: white space, strings, numbers and words; and the error of a text that is not JSON.
 
 use std::borrow::Cow;
 
 use bytestring::ByteString;
 
-use super::{JsonError, block};
+use crate::block;
 
-/// A string, without its quotes, checked.
+/// The deepest nesting of objects and arrays, as in Go's decoder.
+pub const MAX_DEPTH: usize = 10_000;
+
+/// The text is not JSON. The message has the place and the fault, and nothing of the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("byte {at}: {what}")]
+pub struct JsonError {
+    /// Offset of the faulty byte.
+    pub at: usize,
+    /// The fault.
+    pub what: &'static str,
+}
+
+impl JsonError {
+    /// Creates an error for a fault at an offset.
+    pub const fn new(at: usize, what: &'static str) -> Self {
+        Self { at, what }
+    }
+}
+
+/// Returns the offset of the next byte that is not white space.
+pub(super) fn past_blanks(text: &str, at: usize) -> usize {
+    let blanks = text.as_bytes()[at..].iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r'));
+    at + blanks.count()
+}
+
+/// A checked string, as it is written between its quotes.
 #[derive(Clone, Copy, Debug)]
 pub struct JsonText<'a> {
     raw: &'a str,
@@ -14,14 +40,17 @@ pub struct JsonText<'a> {
 }
 
 impl<'a> JsonText<'a> {
-    /// The string whose opening quote stands at `at`, and where it ends, closing quote included.
+    /// Reads the string whose opening quote is at `at`. Returns it with the offset behind its closing quote.
+    ///
+    /// # Errors
+    /// [`JsonError`] if there is no valid string.
     pub fn read(text: &'a str, at: usize) -> Result<(Self, usize), JsonError> {
         let bytes = text.as_bytes();
-        /// Bytes after which it is worth looking at whole blocks.
-        const SHORT: usize = 24;
+        /// Bytes after which scanning whole blocks pays.
+        const BYTEWISE_LEN: usize = 24;
         let mut escaped = false;
         let mut end = at + 1;
-        let mut next_block = end + SHORT;
+        let mut next_block = end + BYTEWISE_LEN;
         loop {
             if end >= next_block {
                 end = block::past_plain(bytes, end);
@@ -40,23 +69,23 @@ impl<'a> JsonText<'a> {
         }
     }
 
-    /// Value of the string. Half a surrogate pair becomes U+FFFD, as in Go's decoder.
+    /// Returns the value of the string. Half a surrogate pair becomes U+FFFD, as in Go's decoder.
     pub fn plain(self) -> Cow<'a, str> {
         if self.escaped { unescaped(self.raw).into() } else { self.raw.into() }
     }
 
-    /// Value of the string, as a slice of `body`, which it was read from, where nothing in it is escaped.
+    /// Returns the value of the string: a slice of `body`, from which it was read, unless something in it is escaped.
     pub fn shared(self, body: &ByteString) -> ByteString {
         if self.escaped { unescaped(self.raw).into() } else { body.slice_ref(self.raw) }
     }
 }
 
-/// A raw control character in a string.
+/// The error for a raw control character in a string.
 pub(super) const fn control(at: usize) -> JsonError {
     JsonError::new(at, "a control character must be escaped in a string")
 }
 
-/// Behind an escape, whose letter stands at `at`.
+/// Returns the offset behind an escape whose letter is at `at`.
 pub(super) fn past_escape(bytes: &[u8], at: usize) -> Result<usize, JsonError> {
     match bytes.get(at) {
         Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => Ok(at + 1),
@@ -96,7 +125,7 @@ fn unescaped(raw: &str) -> String {
     plain
 }
 
-/// The character of an escape that begins with `u`, and the length of it, a second half included.
+/// Returns the character of an escape that begins with `u`, and the escape's length, including a second surrogate.
 fn code_point(escape: &str) -> (char, usize) {
     let high = unit(escape);
     let low = escape.get(5..).and_then(|rest| rest.strip_prefix('\\')).filter(|rest| rest.starts_with('u')).map(unit);
@@ -111,4 +140,53 @@ fn code_point(escape: &str) -> (char, usize) {
 
 fn unit(escape: &str) -> u32 {
     escape.get(1..5).and_then(|code| u32::from_str_radix(code, 16).ok()).unwrap_or(0xfffd)
+}
+
+/// Returns the end of the number, `true`, `false` or `null` at `at`.
+///
+/// # Errors
+/// [`JsonError`] if there is none, or it is not followed by a delimiter.
+pub(super) fn scalar(bytes: &[u8], at: usize) -> Result<usize, JsonError> {
+    let rest = bytes.get(at..).unwrap_or_default();
+    let end = match rest.first() {
+        Some(b't') => word(rest, b"true"),
+        Some(b'f') => word(rest, b"false"),
+        Some(b'n') => word(rest, b"null"),
+        Some(b'-' | b'0'..=b'9') => number(rest),
+        _ => None,
+    };
+    match end {
+        Some(end) if ends_here(rest.get(end)) => Ok(at + end),
+        _ => Err(JsonError::new(at, "expected a value")),
+    }
+}
+
+fn ends_here(next: Option<&u8>) -> bool {
+    matches!(next, None | Some(b',' | b']' | b'}' | b':' | b' ' | b'\t' | b'\n' | b'\r'))
+}
+
+fn word(rest: &[u8], word: &[u8]) -> Option<usize> {
+    rest.starts_with(word).then_some(word.len())
+}
+
+fn number(rest: &[u8]) -> Option<usize> {
+    let start = usize::from(rest.first() == Some(&b'-'));
+    let mut at = past_digits(rest, start)?;
+    if rest[start] == b'0' && at > start + 1 {
+        return None;
+    }
+    if rest.get(at) == Some(&b'.') {
+        at = past_digits(rest, at + 1)?;
+    }
+    if let Some(b'e' | b'E') = rest.get(at) {
+        at += 1 + usize::from(matches!(rest.get(at + 1), Some(b'+' | b'-')));
+        at = past_digits(rest, at)?;
+    }
+    Some(at)
+}
+
+/// Returns the offset behind one or more digits at `at`.
+fn past_digits(rest: &[u8], at: usize) -> Option<usize> {
+    let digits = rest.get(at..)?.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    (digits > 0).then_some(at + digits)
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use gatepost_base::files::regular;
+use gatepost_base::files;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 
 use crate::KubeError;
@@ -46,7 +46,7 @@ impl KubeAccess {
     pub(super) fn check_file(&self) -> Result<(), KubeError> {
         match self {
             Self::Kubeconfig { path: Some(path), .. } => {
-                let read = regular::read(path, LIMIT).map(drop);
+                let read = files::read(path, LIMIT).map(drop);
                 read.map_err(|error| KubeError::Access {
                     from: self.to_string(),
                     cause: format!("cannot be read: {error}"),
@@ -124,7 +124,7 @@ pub(super) fn inline(config: &mut Config) -> Result<(), KubeError> {
         from: format!("the token file {path}"),
         cause: format!("cannot be read: {why}"),
     };
-    let token = regular::read(Path::new(&path), LIMIT).map_err(|error| cannot(&error))?;
+    let token = files::read(Path::new(&path), LIMIT).map_err(|error| cannot(&error))?;
     let token = String::from_utf8(token).map_err(|_| cannot(&"it is no text"))?;
     user.token = Some(token.trim().to_owned().into());
     Ok(())
@@ -154,7 +154,7 @@ impl KubeAccess {
             return Err(KubeError::Access { from: self.to_string(), cause });
         }
         let of_file = |path: PathBuf| {
-            let read = regular::read(&path, LIMIT).map(|text| String::from_utf8_lossy(&text).into_owned());
+            let read = files::read(&path, LIMIT).map(|text| String::from_utf8_lossy(&text).into_owned());
             read.map_err(|error| KubeError::Access {
                 from: path.display().to_string(),
                 cause: format!("cannot be read: {error}"),

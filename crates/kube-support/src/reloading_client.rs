@@ -10,7 +10,7 @@ use super::{
     access::{LIMIT, inline},
     plugin,
 };
-use gatepost_base::files::{BlockingReads, Unread, regular};
+use gatepost_base::files::{self, BlockingReads, ReadFailure};
 
 /// Credentials that were refused are asked for anew no more often than this: a plugin may ask other machines for them.
 const RENEW_EVERY: Duration = Duration::from_secs(5);
@@ -121,7 +121,7 @@ impl ReloadingClient {
         tokio::spawn(async move {
             let from = access.to_string();
             let unread =
-                |why: Unread| KubeError::Access { from: from.clone(), cause: format!("cannot be read: {why}") };
+                |why: ReadFailure| KubeError::Access { from: from.clone(), cause: format!("cannot be read: {why}") };
             let read = move || {
                 let (mut config, files) = runtime.block_on(access.read())?;
                 // A caller that asks every second asks again anyway, and wants to know why it got nothing.
@@ -166,7 +166,7 @@ impl ReloadingClient {
 fn digest(files: &[PathBuf]) -> [u8; 32] {
     let mut sha = Sha256::new();
     for file in files {
-        match regular::read(file, LIMIT) {
+        match files::read(file, LIMIT) {
             Ok(bytes) => {
                 sha.update((bytes.len() as u64).to_be_bytes());
                 sha.update(bytes);

@@ -13,7 +13,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use gatepost_base::files::regular;
+use gatepost_base::files;
 use rustls::{
     ServerConfig,
     server::{NoServerSessionStorage, danger::ClientCertVerifier},
@@ -290,6 +290,6 @@ impl ServerFiles {
 /// # Errors
 /// `Unreadable`.
 pub fn read_file(path: &Path) -> Result<Vec<u8>, TlsError> {
-    regular::read(path, LIMIT)
+    files::read(path, LIMIT)
         .map_err(|cause| TlsError::Unreadable { path: path.display().to_string(), cause: cause.to_string() })
 }

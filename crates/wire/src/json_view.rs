@@ -10,7 +10,7 @@ use bytestring::ByteString;
 
 pub use super::inbound::ViewError;
 use super::{
-    json::{Cursor, JsonReadError, JsonText, Noted},
+    json::{Cursor, EndsRecorder, JsonReadError, JsonText},
     seen::Seen,
     user::{self, once},
 };
@@ -146,23 +146,23 @@ impl<'a> Reader<'a> {
                 once(&mut fields.old_object, place, "request.oldObject")
             }
             "dryRun" => once(&mut fields.dry_run, self.cursor.boolean("request.dryRun")?, "request.dryRun"),
-            "options" => once(&mut fields.options, self.cursor.place_of_object("request.options")?, "request.options"),
+            "options" => once(&mut fields.options, self.cursor.object_range("request.options")?, "request.options"),
             _ => Ok(self.cursor.skip()?),
         }
     }
 
     /// Place of an object, and the ends of what is large in it.
     fn object(&mut self, field: &'static str) -> Result<(NullableRange, Option<ContainerEnds>), ViewError> {
-        let mut noted = Noted::for_a_review();
-        let place = self.cursor.place_of_object_noting(field, &mut noted)?;
-        let ends = place.as_ref().and_then(|place| noted.counted_from(place.start));
+        let mut noted = EndsRecorder::sparse();
+        let place = self.cursor.object_range_recorded(field, &mut noted)?;
+        let ends = place.as_ref().and_then(|place| noted.relative_to(place.start));
         Ok((place, ends))
     }
 
     fn user(&mut self, fields: &mut Fields) -> Result<(), ViewError> {
         let start = self.cursor.at();
         let user = user::from_json(&mut self.cursor)?;
-        let place = user.as_ref().map(|_| start..self.cursor.behind());
+        let place = user.as_ref().map(|_| start..self.cursor.value_end());
         let username = user.and_then(|user| user.username).unwrap_or_default().into();
         once(&mut fields.user, (place, username), "request.userInfo")
     }

@@ -39,7 +39,7 @@ fn read(object: &str) -> Result<Option<String>, JsonReadError> {
                 cursor.skip()?;
                 continue;
             }
-            found = cursor.place_of_object("metadata.initializers")?;
+            found = cursor.object_range("metadata.initializers")?;
         }
     }
     cursor.end()?;

@@ -12,7 +12,10 @@ use super::{
     envelope::Unknown,
     walk::{Field, Value, Walk, WalkError},
 };
-use gatepost_api::Rope;
+use gatepost_api::{
+    Rope,
+    initialization::{PENDING_LABEL, STATE_ANNOTATION},
+};
 
 /// Group and kind that show objects as rows. Other groups have kinds of that name, too.
 const TABLE: (&str, &str) = ("meta.k8s.io", "Table");
@@ -25,6 +28,9 @@ pub struct Wanted<'a> {
     /// Annotation.
     pub annotation: &'a str,
 }
+
+/// The marks of an object that is stored unfinished.
+pub const MARKS: Wanted<'static> = Wanted { label: PENDING_LABEL, annotation: STATE_ANNOTATION };
 
 /// Fields of an object's metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -25,7 +25,7 @@ pub(crate) enum Identity {
     Certificate(Arc<str>),
     /// A client on this machine over TCP: any address of the loopback network is anybody's here.
     Loopback,
-    /// An address; of IPv6 its network of 64 bits, since whoever has one address of it usually has all.
+    /// An address; for IPv6 its network of 64 bits, since one client usually has all addresses of it.
     Address(IpAddr),
     /// The user at the other end of a unix socket.
     User(u32),

@@ -1,7 +1,7 @@
 //! Clients: who is connected, and with how many connections.
 //!
 //! A connection beyond the limit of its client, or of all clients, takes the place of an idle one: first one that never
-//! had a verdict, then the one idle longest. So idle connections keep nobody out. If none is idle, the new connection
+//! had a verdict, then the one idle longest. So idle connections keep out no client. If none is idle, the new connection
 //! is closed.
 
 use std::{

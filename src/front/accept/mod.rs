@@ -1,5 +1,5 @@
 //! Accept connections, hand them out, drain. Is given bound sockets and a shutdown signal; knows no reviews. A TLS
-//! handshake is made by the worker that serves the connection, so that a slow or hostile one holds up nobody.
+//! handshake is made by the worker that serves the connection, so that a slow or hostile one delays no other.
 //!
 //! One accept loop for each socket hands each connection to the worker that has the fewest. `SO_REUSEPORT` for each
 //! worker would save the hand-over, but it spreads connections by a hash of their addresses: an apiserver keeps a
@@ -85,11 +85,6 @@ impl Drop for ConnectionGuard {
     }
 }
 
-/// The worker with the fewest connections, the first of several; `None` of none.
-fn least_busy(workers: &[Arc<Worker>]) -> Option<&Arc<Worker>> {
-    workers.iter().min_by_key(|worker| worker.open())
-}
-
 /// Result of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DrainSummary {
@@ -111,7 +106,9 @@ pub async fn serve(
     let (alive, mut ended) = mpsc::channel::<Infallible>(1);
     let workers: Arc<[_]> = workers.into();
     let counted = Arc::clone(&workers);
-    front.gate.metrics.observe(Reading::OpenConnections, move || Some(open(&counted) as f64));
+    front.gate.metrics.observe(Reading::OpenConnections, move || {
+        Some(counted.iter().map(|worker| worker.open()).sum::<usize>() as f64)
+    });
     let (close, closed) = watch::channel(false);
     let (mut accepting, mut following) = (JoinSet::new(), JoinSet::new());
     for socket in sockets {
@@ -140,10 +137,6 @@ pub async fn serve(
     life.send_replace(Life::Over);
     let _ = timeout(CUT_TIMEOUT, ended.recv()).await;
     DrainSummary { cut }
-}
-
-fn open(workers: &[Arc<Worker>]) -> usize {
-    workers.iter().map(|worker| worker.open()).sum()
 }
 
 /// Reports changes of the readiness to watchers of the health service.
@@ -236,7 +229,7 @@ impl Acceptor {
                 return metrics.refused(Refused::ClientShare);
             }
         };
-        let Some(worker) = least_busy(&self.workers) else { return };
+        let Some(worker) = self.workers.iter().min_by_key(|worker| worker.open()) else { return };
         let serving = worker.enter();
         let (front, drain, alive) = (Arc::clone(&self.front), self.drain.clone(), self.alive.clone());
         let index = worker.index;

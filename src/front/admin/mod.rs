@@ -1,12 +1,15 @@
 //! The admin address: `/livez`, `/readyz`, `/metrics`, `/configz`. HTTP/1.1, read only.
 
-pub(crate) mod configz;
 pub mod pages;
 pub mod readiness;
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Instant, SystemTime},
+};
 
 use http::{StatusCode, Uri};
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use self::{
@@ -14,8 +17,12 @@ use self::{
     readiness::{Readiness, degradations},
 };
 use crate::{
-    live::{Current, Namespaces},
-    replicas::Replica,
+    live::{
+        Current, FailedRead, LastGoodState, LiveHook, Namespaces, Overdue, PendingConfirmation, Rejection,
+        RetiredEntry, Rotation, break_glass::BreakGlassState,
+    },
+    replicas::{PublishStatus, Replica, replica_report},
+    snapshot::{Problem, describe_protocol, hazards::Finding},
     telemetry::Metrics,
     tls::ServerTls,
 };
@@ -42,7 +49,7 @@ impl Admin {
         pages::serve(self, tls, listener, shutdown).await;
     }
 
-    /// The readiness, and below it what is amiss without making us unready.
+    /// The readiness, and below it the faults that do not make the process unready.
     fn readyz_verbose(&self) -> AdminPage {
         let (readiness, degradations) = (Readiness::of(&self.current), degradations(&self.current));
         let degraded = if degradations.is_empty() { "" } else { ", degraded" };
@@ -51,7 +58,7 @@ impl Admin {
     }
 
     fn configz(&self) -> AdminPage {
-        let page = configz::page(&self.current, &self.replica, self.namespaces.as_deref());
+        let page = configz(&self.current, &self.replica, self.namespaces.as_deref());
         body(StatusCode::OK, "application/json", format!("{page:#}\n"))
     }
 }
@@ -79,18 +86,169 @@ impl AdminPages for Admin {
 }
 
 fn status_of(readiness: Readiness) -> StatusCode {
-    match readiness {
-        Readiness::Ready => StatusCode::OK,
-        Readiness::NeverRead
-        | Readiness::Rejected
-        | Readiness::Nameless
-        | Readiness::Stale
-        | Readiness::Unreachable
-        | Readiness::Draining => StatusCode::SERVICE_UNAVAILABLE,
-    }
+    if readiness.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
 }
 
-/// Does the query have this key?
+/// True if the query has this key.
 fn has(uri: &Uri, key: &str) -> bool {
     uri.query().is_some_and(|query| query.split('&').any(|one| one == key))
+}
+
+/// The page `/configz`: the configuration in force, its age, and the problems of the rejected one.
+fn configz(current: &Current, replica: &Replica, namespaces: Option<&Namespaces>) -> Value {
+    let generation = current.load();
+    let now = Instant::now();
+    json!({
+        "replica": replica_report(current, replica, (now, SystemTime::now()), usize::MAX),
+        "telling": publish_status(&replica.publish_status()),
+        "generation": {
+            "number": generation.number,
+            "digest": generation.digest,
+            "revision": generation.revision.to_string(),
+            "published": (generation.number > 0).then(|| time(generation.published)),
+        },
+        "freshness": {
+            "ageSeconds": current.age(now).map(|age| age.as_secs_f64()),
+            "stale": !current.is_fresh(now),
+            "lastFailure": current.status().failed_read.get().as_deref().map(failed_read),
+        },
+        "namespaces": known(namespaces, now),
+        "rejected": current.status().rejected.get().as_deref().map(rejection),
+        "unconfirmed": current.status().pending_confirmation.get().as_deref().map(unconfirmed),
+        "lastGood": current.status().last_good.get().as_deref().map(last_good),
+        "breakGlass": break_glass(current, now),
+        "draining": current.is_draining(),
+        "hooks": generation.hooks.iter().map(hook).collect::<Vec<_>>(),
+        "leaving": current.status().draining().iter().map(draining).collect::<Vec<_>>(),
+        "hazards": generation.snapshot.findings().iter().map(Finding::describe).collect::<Vec<_>>(),
+        "configuration": generation.snapshot.describe(),
+    })
+}
+
+/// Place of this replica's reports, and the progress of publishing.
+fn publish_status(status: &PublishStatus) -> Value {
+    json!({ "place": status.place, "told": status.published.map(time), "failure": status.failure })
+}
+
+/// Documents of break-glass: open, expired, or not yet open.
+fn break_glass(current: &Current, now: Instant) -> Value {
+    let documents = current.break_glass().documents(now, SystemTime::now());
+    let documents = documents.iter().map(|(glass, state)| {
+        json!({
+            "name": &*glass.name,
+            "state": match state {
+                BreakGlassState::Open => "Open",
+                BreakGlassState::NotYet => "NotYet",
+                BreakGlassState::Expired => "Expired",
+            },
+            "hooks": (!glass.is_about_all()).then_some(&glass.hooks),
+            "opened": time(glass.opened),
+            "until": time(glass.until()),
+            "reason": &*glass.reason,
+            "by": &*glass.by,
+        })
+    });
+    json!({ "documents": documents.collect::<Vec<_>>(), "fileProblem": current.break_glass().file_problem() })
+}
+
+/// Number and age of the known namespaces, where they are followed.
+fn known(namespaces: Option<&Namespaces>, now: Instant) -> Value {
+    json!({
+        "followed": namespaces.is_some(),
+        "count": namespaces.map(Namespaces::len),
+        "ageSeconds": namespaces.and_then(|known| known.age(now)).map(|age| age.as_secs_f64()),
+        "stale": namespaces.map(|known| !known.is_fresh(now)),
+    })
+}
+
+fn hook(live: &LiveHook) -> Value {
+    let mut rotation = json!({ "state": live.rotation.as_str(), "since": time(live.rotation.since()) });
+    if let Rotation::Probing { last_failure, .. } = &live.rotation {
+        rotation["lastFailure"] = last_failure.as_ref().map(ToString::to_string).into();
+    }
+    // A hook that has moved is still called at its old endpoint.
+    let replacement = live.replacing.as_ref().map(|replacement| {
+        json!({
+            "endpoint": replacement.channel.endpoint().to_string(),
+            "since": time(replacement.since),
+            "lastFailure": replacement.last_failure.as_ref().map(ToString::to_string),
+        })
+    });
+    json!({
+        "name": &*live.hook.name,
+        "endpoint": live.target.endpoint().to_string(),
+        "protocol": describe_protocol(live.target.protocol()),
+        "effectivePolicy": live.effective_policy().as_str(),
+        "timeoutMilliseconds": live.target.timeout().as_millis() as u64,
+        "rotation": rotation,
+        "replacement": replacement,
+        "overdue": live.overdue.as_ref().map(overdue),
+    })
+}
+
+/// A hook that has waited too long for a probe to pass.
+fn overdue(overdue: &Overdue) -> Value {
+    json!({
+        "since": time(overdue.since),
+        "probeWithin": humantime::format_duration(overdue.within).to_string(),
+        "lastFailure": overdue.last_failure.as_ref().map(ToString::to_string),
+    })
+}
+
+/// Configuration that waits for a second read that relaxes the same.
+fn unconfirmed(unconfirmed: &PendingConfirmation) -> Value {
+    json!({
+        "since": time(unconfirmed.since),
+        "revision": unconfirmed.revision.to_string(),
+        "relaxations": unconfirmed.relaxations.iter().map(ToString::to_string).collect::<Vec<_>>(),
+    })
+}
+
+/// A hook or initializer that is no longer called, but still answers requests that began before.
+fn draining(retired: &RetiredEntry) -> Value {
+    let rotation = &retired.rotation;
+    json!({ "name": &*retired.name, "state": rotation.as_str(), "since": time(rotation.since()) })
+}
+
+/// The last failed read, and since when reads fail.
+fn failed_read(failed: &FailedRead) -> Value {
+    json!({ "error": failed.error, "since": time(failed.since), "count": failed.count })
+}
+
+/// The last good configuration on disk.
+fn last_good(state: &LastGoodState) -> Value {
+    json!({
+        "path": state.path,
+        "saved": state.saved.map(time),
+        "failure": state.failure,
+        "refused": state.refused,
+        "inUse": state.in_use.as_ref().map(|it| json!({ "written": time(it.written), "why": it.why })),
+    })
+}
+
+fn rejection(rejection: &Rejection) -> Value {
+    let problems = rejection.problems.iter().map(|problem| {
+        let Problem { file, path, what, why, fix } = problem;
+        json!({ "file": file, "path": path, "what": what, "why": why, "fix": fix })
+    });
+    let held = rejection.quarantined.iter().map(|held| {
+        json!({
+            "document": held.document,
+            "inForce": if held.keeps { "last good state" } else { "nothing" },
+            "since": time(held.since),
+            "why": held.problem.to_string(),
+            "problems": held.problems,
+        })
+    });
+    json!({
+        "since": time(rejection.since),
+        "revision": rejection.revision.to_string(),
+        "whole": rejection.is_whole(),
+        "held": held.collect::<Vec<_>>(),
+        "problems": problems.collect::<Vec<_>>(),
+    })
+}
+
+fn time(time: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(time).to_string()
 }

@@ -94,7 +94,7 @@ pub async fn serve<P: AdminPages>(
     tokio::select! { () = accepting => {}, () = shutdown => {} }
 }
 
-/// The pages, as one connection asks for them.
+/// Server of the pages on all connections.
 struct PageServer<P> {
     pages: Arc<P>,
     /// TLS for the pages, where other machines can reach them.

@@ -1,4 +1,4 @@
-//! Readiness: may callers be sent here? One answer for `/readyz` and for the gRPC health service.
+//! Readiness: whether callers may be sent to this process. One answer for `/readyz` and the gRPC health service.
 
 use std::{
     fmt,
@@ -7,45 +7,50 @@ use std::{
 };
 
 use crate::{
-    live::{Current, HookState, LastGoodState, LiveHook, Namespaces, attendance, replica_faults},
-    review::Gate,
+    live::{Current, HookState, LiveHook, Namespaces, attendance, replica_faults},
+    review::AdmissionDeps,
     snapshot::coverage,
     telemetry::{Audit, Reading},
 };
 
-/// Age from which a stale replica sends callers to others. An event that keeps every replica from reading, as a new
-/// leader of etcd does, is mostly over by then and has emptied no Service.
-const LEAVE_AFTER: Duration = Duration::from_secs(30);
+/// Age from which a stale replica sends callers to others. An event that keeps every replica from reading, such as a new
+/// leader of etcd, is mostly over by then and has emptied no Service.
+const STALE_UNREADY_AFTER: Duration = Duration::from_secs(30);
 
-/// May callers be sent here?
+/// Whether callers may be sent to this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// Yes.
+    /// They may.
     Ready,
-    /// Not yet: the configuration has never been read.
+    /// The configuration has never been read.
     NeverRead,
-    /// Not yet: what was read is not sound.
+    /// The configuration that was read is invalid.
     Rejected,
-    /// Not yet: it is not known as whom the apiserver knows us, so that our own changes would be refused.
+    /// The name by which the apiserver knows this process is not known yet, so that its own changes would be refused.
     Nameless,
-    /// Not now: every review is refused, and has been for a while. Only for callers who have other replicas to go to.
+    /// Every review has been refused for a while. Only for callers that have other replicas.
     Stale,
-    /// Not now: the serving certificate has expired or is not valid yet, so that no caller gets in.
+    /// The serving certificate has expired or is not valid yet, so that no caller gets in.
     Unreachable,
-    /// Not any longer: the process is about to end.
+    /// The process is about to end.
     Draining,
 }
 
 impl Readiness {
-    /// Readiness at present. A configuration that has gone stale does not make us unready: being sent elsewhere would
-    /// not help the caller, and the refusals say what is wrong.
+    /// True if callers may be sent here.
+    pub fn is_ready(self) -> bool {
+        self == Self::Ready
+    }
+
+    /// Readiness at present. A stale configuration does not make the process unready: another process would not help the
+    /// caller, and the refusals say what is wrong.
     pub fn of(current: &Current) -> Self {
         if current.is_draining() {
             Self::Draining
         } else if current.is_unreachable(SystemTime::now()) {
             Self::Unreachable
         } else if current.age(Instant::now()).is_none() {
-            if current.rejected().is_some() { Self::Rejected } else { Self::NeverRead }
+            if current.status().rejected.get().is_some() { Self::Rejected } else { Self::NeverRead }
         } else if is_nameless(current) {
             Self::Nameless
         } else {
@@ -53,12 +58,12 @@ impl Readiness {
         }
     }
 
-    /// The same where callers can be sent to another replica. One that has been stale for a while is not ready then, unless
-    /// that opened or closed something should the others be no better; one that break-glass opens is.
+    /// Readiness if callers can be sent to another replica. A replica that has been stale for a while is then not ready,
+    /// unless a Service without endpoints would open or close something; one that break-glass opens is ready.
     pub(crate) fn among_replicas(current: &Current) -> Self {
         let now = Instant::now();
         let is_open = || current.break_glass().open(now).iter().any(|open| open.document.is_about_all());
-        let is_old = || current.age(now).is_none_or(|age| age >= LEAVE_AFTER);
+        let is_old = || current.age(now).is_none_or(|age| age >= STALE_UNREADY_AFTER);
         match Self::of(current) {
             Self::NeverRead | Self::Rejected if is_open() => Self::Ready,
             Self::Ready if is_old() && !is_open() && !is_needed_while_stale(current) => Self::Stale,
@@ -67,47 +72,51 @@ impl Readiness {
     }
 }
 
-/// Must objects that are stored by label be worked on, and is it not known yet as whom?
+/// True if objects that are stored by label must be worked on, and it is not known yet as whom.
 fn is_nameless(current: &Current) -> bool {
     current.labelled().awaits_account(Instant::now())
         && current.load().snapshot.initializers().iter().any(|entry| entry.by_label)
 }
 
-/// Effect of a Service without endpoints, seen from this configuration: is anything refused that a bypass rule lets past
-/// also while it is stale, or does anything pass unseen that is refused here?
+/// True if a Service without endpoints would refuse something that a bypass rule lets past even while the configuration
+/// is stale, or let pass something that is refused here.
 fn is_needed_while_stale(current: &Current) -> bool {
     let snapshot = &current.load().snapshot;
     let lets_past = snapshot.bypasses().iter().any(|bypass| bypass.is_about_all());
     lets_past || coverage::compared(snapshot).any(|one| !one.is_closed())
 }
 
-/// Documents that are held back, a line each.
-const MOST_HELD: usize = 20;
+/// Lines of documents that are held back.
+const MAX_HELD_LINES: usize = 20;
 
-/// Faults that do not make us unready, a line each: the rest of `/readyz?verbose`.
+/// Faults that do not make the process unready, a line each: the rest of `/readyz?verbose`.
 pub(crate) fn degradations(current: &Current) -> Vec<String> {
     let faults = replica_faults(current, (Instant::now(), SystemTime::now()));
     let mut lines: Vec<_> = faults.into_iter().map(|fault| fault.to_string()).collect();
     if !current.is_fresh(Instant::now()) {
-        let why = current.failed_read().map_or_else(|| "no read has ended".to_owned(), |failed| failed.error.clone());
+        let why = current
+            .status()
+            .failed_read
+            .get()
+            .map_or_else(|| "no read has ended".to_owned(), |failed| failed.error.clone());
         lines.push(format!("configuration: stale, and requests are refused: {why}"));
     }
-    if let Some(rejected) = current.rejected() {
+    if let Some(rejected) = current.status().rejected.get() {
         let count = rejected.problems.len();
         if rejected.is_whole() {
             let instead = if current.load().number > 0 { "an older one is in force" } else { "there is none in force" };
             lines.push(format!("configuration: the newest is rejected (problems: {count}), {instead}"));
             lines.extend(rejected.problems.first().map(|problem| format!("configuration: {problem}")));
         }
-        for held in rejected.held.iter().take(MOST_HELD) {
+        for held in rejected.quarantined.iter().take(MAX_HELD_LINES) {
             let (document, since) = (&held.document, humantime::format_rfc3339_seconds(held.since));
             lines.push(format!("document {document}: held back since {since}, {}: {}", held.means(), held.problem));
         }
-        if let Some(more) = rejected.held.len().checked_sub(MOST_HELD).filter(|more| *more > 0) {
+        if let Some(more) = rejected.quarantined.len().checked_sub(MAX_HELD_LINES).filter(|more| *more > 0) {
             lines.push(format!("configuration: {more} more documents are held back, see /configz"));
         }
     }
-    if let Some(state) = current.last_good() {
+    if let Some(state) = current.status().last_good.get() {
         if let Some(in_use) = &state.in_use {
             let written = humantime::format_rfc3339_seconds(in_use.written);
             lines.push(format!("configuration: from the last good one on disk, of {written}, as {}", in_use.why));
@@ -139,8 +148,8 @@ impl fmt::Display for Readiness {
 }
 
 /// Tells the metrics where to read what the gate knows. Weakly: counters must not keep a configuration in force.
-pub(crate) fn observe(gate: &Gate) {
-    fn reading<T: Send + Sync + 'static>(
+pub(crate) fn observe(gate: &AdmissionDeps) {
+    fn weak<T: Send + Sync + 'static>(
         of: &Arc<T>,
         read: impl Fn(&T) -> Option<f64> + Send + Sync + 'static,
     ) -> impl Fn() -> Option<f64> + Send + Sync + 'static {
@@ -148,53 +157,55 @@ pub(crate) fn observe(gate: &Gate) {
         move || of.upgrade().and_then(|of| read(&of))
     }
     let (metrics, current) = (&gate.metrics, &gate.current);
-    let age = |current: &Current| current.age(Instant::now()).map(|age| age.as_secs_f64());
-    metrics.observe(Reading::ConfigAge, reading(current, age));
-    metrics.observe(Reading::ConfigGeneration, reading(current, |current| Some(current.load().number as f64)));
-    metrics.observe(
-        Reading::ConfigRejected,
-        reading(current, |current| Some(f64::from(u8::from(current.rejected().is_some())))),
-    );
-    let held = |count: fn((usize, usize)) -> usize| {
-        move |current: &Current| {
-            let counts = current.rejected().map(|rejected| rejected.counts()).unwrap_or_default();
-            Some(count(counts) as f64)
-        }
+    let value = |reading, read: fn(&Current) -> Option<f64>| metrics.observe(reading, weak(current, read));
+    value(Reading::ConfigAge, |current| current.age(Instant::now()).map(|age| age.as_secs_f64()));
+    value(Reading::ConfigGeneration, |current| Some(current.load().number as f64));
+    value(Reading::ConfigRejected, |current| Some(flag(current.status().rejected.get().is_some())));
+    value(Reading::DocumentsHeldBack, |current| {
+        Some(current.status().rejected.get().map_or(0, |rejected| rejected.counts().0) as f64)
+    });
+    value(Reading::DocumentsLeftOut, |current| {
+        Some(current.status().rejected.get().map_or(0, |rejected| rejected.counts().1) as f64)
+    });
+    value(Reading::ConfigFromLastGood, |current| {
+        current.status().last_good.get().map(|state| flag(state.in_use.is_some()))
+    });
+    value(Reading::LastGoodUnwritten, |current| {
+        current.status().last_good.get().map(|state| flag(state.failure.is_some()))
+    });
+    let hooks = |reading, counts: fn(&LiveHook) -> bool| {
+        let count =
+            move |current: &Current| Some(current.load().hooks.iter().filter(|live| counts(live)).count() as f64);
+        metrics.observe(reading, weak(current, count));
     };
-    metrics.observe(Reading::DocumentsHeldBack, reading(current, held(|(kept, _)| kept)));
-    metrics.observe(Reading::DocumentsLeftOut, reading(current, held(|(_, left_out)| left_out)));
-    let kept = |which: fn(&LastGoodState) -> bool| {
-        move |current: &Current| current.last_good().map(|state| f64::from(u8::from(which(&state))))
-    };
-    metrics.observe(Reading::ConfigFromLastGood, reading(current, kept(|state| state.in_use.is_some())));
-    metrics.observe(Reading::LastGoodUnwritten, reading(current, kept(|state| state.failure.is_some())));
-    let hooks = |which: fn(&LiveHook) -> bool| {
-        move |current: &Current| Some(current.load().hooks.iter().filter(|live| which(live)).count() as f64)
-    };
-    metrics.observe(Reading::Hooks, reading(current, hooks(|_| true)));
-    metrics.observe(Reading::HooksActive, reading(current, hooks(|live| HookState::of(live) == HookState::Active)));
-    metrics.observe(Reading::HooksUnproven, reading(current, hooks(|live| HookState::of(live) == HookState::Unproven)));
-    metrics.observe(Reading::HooksMoving, reading(current, hooks(|live| HookState::of(live) == HookState::Moving)));
-    metrics.observe(Reading::HooksProbing, reading(current, hooks(|live| HookState::of(live) == HookState::Probing)));
-    let draining =
-        |current: &Current| Some(current.retired().iter().filter(|one| one.is_hook() && one.drains()).count() as f64);
-    metrics.observe(Reading::HooksDraining, reading(current, draining));
-    metrics.observe(Reading::HooksUnasked, reading(current, hooks(|live| !live.rotation.asks())));
-    metrics.observe(Reading::HooksOverdue, reading(current, hooks(|live| live.overdue.is_some())));
-    let open = |current: &Current| Some(current.break_glass().open(Instant::now()).len() as f64);
-    metrics.observe(Reading::BreakGlassOpen, reading(current, open));
+    hooks(Reading::Hooks, |_| true);
+    hooks(Reading::HooksActive, |live| HookState::of(live) == HookState::Active);
+    hooks(Reading::HooksUnproven, |live| HookState::of(live) == HookState::Unproven);
+    hooks(Reading::HooksMoving, |live| HookState::of(live) == HookState::Moving);
+    hooks(Reading::HooksProbing, |live| HookState::of(live) == HookState::Probing);
+    hooks(Reading::HooksUnasked, |live| !live.rotation.asks());
+    hooks(Reading::HooksOverdue, |live| live.overdue.is_some());
+    value(Reading::HooksDraining, |current| {
+        Some(current.status().retired().iter().filter(|one| one.is_hook() && one.drains()).count() as f64)
+    });
+    value(Reading::BreakGlassOpen, |current| Some(current.break_glass().open(Instant::now()).len() as f64));
+    value(Reading::RegistrationUncovered, |current| {
+        Some(current.registration.get()?.uncovered(Instant::now())?.len() as f64)
+    });
     if let Some(namespaces) = &gate.namespaces {
         let age = |known: &Namespaces| known.age(Instant::now()).map(|age| age.as_secs_f64());
-        metrics.observe(Reading::NamespacesAge, reading(namespaces, age));
-        metrics.observe(Reading::Namespaces, reading(namespaces, |known| Some(known.len() as f64)));
+        metrics.observe(Reading::NamespacesAge, weak(namespaces, age));
+        metrics.observe(Reading::Namespaces, weak(namespaces, |known| Some(known.len() as f64)));
     }
-    metrics.observe(
-        Reading::RegistrationUncovered,
-        reading(current, |current| Some(current.registration()?.uncovered(Instant::now())?.len() as f64)),
-    );
-    let (of, now) = (Arc::downgrade(current), Instant::now);
-    metrics.observe_attendance(move || of.upgrade().map(|current| attendance(&current, now())).unwrap_or_default());
-    metrics.observe(Reading::AuditLost, reading(&gate.audit, |audit: &Audit| Some(audit.lost() as f64)));
+    let of = Arc::downgrade(current);
+    metrics.observe_attendance(move || {
+        of.upgrade().map(|current| attendance(&current, Instant::now())).unwrap_or_default()
+    });
+    metrics.observe(Reading::AuditLost, weak(&gate.audit, |audit: &Audit| Some(audit.lost() as f64)));
+}
+
+fn flag(is_set: bool) -> f64 {
+    f64::from(u8::from(is_set))
 }
 
 #[cfg(test)]
@@ -256,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_replica_leaves_others_to_answer_after_a_while() {
+    fn readiness_among_replicas_ends_after_a_while_of_staleness() {
         for (seconds, ready) in [(0, Readiness::Ready), (20, Readiness::Ready), (31, Readiness::Stale)] {
             let current = read(seconds, &hook("Fail"));
             assert_eq!(Readiness::among_replicas(&current), ready, "{seconds} s");
@@ -265,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_replica_stays_where_no_endpoint_would_open_or_close_something() {
+    fn readiness_among_replicas_stays_where_no_endpoint_would_open_or_close_something() {
         let bypass = |hooks: &str| {
             format!(r#"{}, "bypass": [{{"name": "b", "reason": "r", "users": ["ann"]{hooks}}}]"#, hook("Fail"))
         };
@@ -284,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn who_initializes_stored_objects_is_ready_once_it_knows_its_own_name() {
+    fn readiness_waits_for_the_account_that_initializes_stored_objects() {
         let entry = |stored: &str| {
             format!(
                 r#""resourceInitializers": [{{"resource": "configmaps"{stored}, "initializers": [
@@ -306,11 +317,16 @@ mod tests {
     }
 
     #[test]
-    fn break_glass_for_everything_needs_no_configuration() {
+    fn readiness_among_replicas_with_break_glass_needs_no_configuration() {
         let stale = read(31, &hook("Fail"));
         let [never, rejected] = [Current::new(Instant::now()), Current::new(Instant::now())];
         let (revision, since) = (Revision::Store(1), SystemTime::UNIX_EPOCH);
-        rejected.set_rejected(Some(Rejection { problems: Vec::new(), revision, since, held: Vec::new() }));
+        rejected.status().rejected.set(Some(Rejection {
+            problems: Vec::new(),
+            revision,
+            since,
+            quarantined: Vec::new(),
+        }));
         let without = [(&stale, Readiness::Stale), (&never, Readiness::NeverRead), (&rejected, Readiness::Rejected)];
         for (current, closed) in without {
             open(current, &["h.x"]);

@@ -1,13 +1,14 @@
-//! Meter: the frames of HTTP/2 by which a caller keeps us busy without asking anything, and the bytes of a large DATA
-//! frame that is not whole.
+//! Meter of a connection's HTTP/2 frames: it ends a flood of frames that ask nothing, and reserves memory for a large
+//! DATA frame that is not whole.
 //!
 //! A PING or a SETTINGS costs its sender nine bytes, and us an answer; h2 cuts floods of resets and of small DATA, but
-//! not of these. So the heads of the frames are read on their way to h2 and metered: what asks or brings something
-//! fills a bucket, what does neither empties it. The clock is read only once it is empty.
+//! not of these. So the meter reads the heads of the frames on their way to h2: calls and data fill a bucket, all other
+//! frames empty it. The clock is read only once it is empty. (h2's own `data_frame_budget` would replace one line of
+//! this, the cost of small DATA, and the other frames would still have to be read.)
 //!
-//! h2 hands on a DATA frame once it is whole, and only then does its call find room for it in the memory budget. Large
-//! frames are worth having, as a large object then arrives in one piece; but what has come of one would be held by
-//! nobody, on every connection. So the meter holds it. Where there is no room it is read all the same, as no frame can
+//! h2 hands on a DATA frame once it is whole, and only then does its call reserve memory for it. Large frames are worth
+//! having, as a large object then arrives in one piece; but the part that has arrived would be missing in the memory
+//! budget, on every connection. So the meter reserves it. Without room the frame is read all the same, as no frame can
 //! be refused before it is whole: its call is then refused.
 
 use std::{io, sync::Arc, time::Duration};

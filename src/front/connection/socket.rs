@@ -1,5 +1,5 @@
-//! Socket: a connection with what the front adds to it: its first bytes are read twice, its frames are metered, a peer
-//! that takes nothing ends it, and its close takes back nothing of what was said on it.
+//! Socket: a connection with what the front adds to it. It reads its first bytes twice, meters its frames, gives up on
+//! a peer that takes nothing, and closes so that the peer still gets the last answer.
 //!
 //! A socket that is closed with bytes unread, or to which bytes come afterwards, resets the connection. The peer then
 //! may never see the answer that was on its way: the reset discards what the system still had to send, and some clients

@@ -26,7 +26,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::{interval, timeout};
 use tonic::Code;
 
-use super::messages::{InstanceMessage, InstanceMessages};
+use super::{InstanceMessage, InstanceMessages};
 use crate::{
     front::{
         accept::client::{Identity, InstanceGuard},
@@ -37,11 +37,12 @@ use crate::{
         refusal::Refusal,
         state::{ConnectionContext, Front},
     },
-    initialize::desk::TaskId,
-    live::{
-        Generation,
-        hub::{Answered, Attached, Made, TaskFailure, ToInstance},
+    initialize::{
+        TurnFailure,
+        desk::TaskId,
+        hub::{Attachment, Contribution, ToInstance},
     },
+    live::Generation,
     memory::{Purpose, Reservation},
     offload,
     wire::initializers::{FromInstance, TaskHead, ToWire, answered, read},
@@ -69,7 +70,7 @@ const TOO_LONG: End = (Code::InvalidArgument, "a message is longer than 4 MiB");
 const LATE_CLAIM: End = (Code::InvalidArgument, "a claim is the first message, and only that");
 
 /// End of a task whose answer cannot be read.
-const UNREAD: TaskFailure = TaskFailure::Unusable("its answer cannot be read");
+const UNREAD: &str = "its answer cannot be read";
 /// Length of the beginning of a message that says which task it is of.
 const TASK_BEGINNING: usize = 64;
 
@@ -118,7 +119,7 @@ impl Claim {
 /// An instance whose claim is good.
 struct Stream<'a> {
     messages: InstanceMessages<'a>,
-    attached: Attached,
+    attached: Attachment,
     claim: Claim,
     /// Generation by which the claim was checked last, and the result.
     generation: u64,
@@ -143,7 +144,7 @@ async fn begin<'a>(
     let _place = front.attach_places.take(session, STREAM_MEMORY)?;
     let mut messages = InstanceMessages::new(body, front.budget());
     let within = limits::HANDSHAKE_TIMEOUT;
-    let message = match timeout(within, messages.next()).await.map_err(|_| Refusal::ColdDeadline { within })?? {
+    let message = match timeout(within, messages.next()).await.map_err(|_| Refusal::CallDeadline { within })?? {
         Some(InstanceMessage::Whole(message, _)) => message,
         Some(InstanceMessage::PassedOver { beginning, .. }) => {
             return Err(Refusal::Overloaded { bytes: beginning.len() });
@@ -229,7 +230,7 @@ impl Stream<'_> {
             self.generation = generation.number;
             self.is_good = self.claim.is_good(&generation);
         }
-        self.is_good || current.hub().drains(&self.claim.name)
+        self.is_good || current.hub().is_draining(&self.claim.name)
     }
 
     /// Takes one message. An answer that does not count changes nothing.
@@ -237,34 +238,34 @@ impl Stream<'_> {
     /// # Errors
     /// The stream ends: the message may not come now, or is not one of an instance.
     async fn take(&self, message: InstanceMessage, leaves: &mut bool) -> Result<(), End> {
-        self.attached.heard();
+        self.attached.renew();
         let (message, room) = match message {
             InstanceMessage::Whole(message, room) => (message, room),
             InstanceMessage::PassedOver { beginning, why } => {
-                let is_known = self.give_up(&beginning, why);
-                return if is_known || why == TaskFailure::NoRoom { Ok(()) } else { Err(TOO_LONG) };
+                let no_room = why == TurnFailure::NoRoom;
+                return if self.give_up(&beginning, why) || no_room { Ok(()) } else { Err(TOO_LONG) };
             }
         };
         let beginning = message.slice(..message.len().min(TASK_BEGINNING));
         let read = offload::run(message.len(), move || read(message)).await;
         match read {
             None => {
-                self.give_up(&beginning, UNREAD);
+                self.give_up(&beginning, TurnFailure::Unable(UNREAD.to_owned()));
                 return Err(NOT_READABLE);
             }
             Some(FromInstance::Claim { .. }) => return Err(LATE_CLAIM),
             Some(FromInstance::Heartbeat) => {}
             Some(FromInstance::Leave) => {
                 *leaves = true;
-                self.attached.leave();
+                self.attached.drain();
             }
             Some(FromInstance::Done { task, attempt, patch, adds }) => {
                 let patch = (!patch.is_empty()).then_some(patch);
                 let adds = adds.into_iter().map(Into::into).collect();
-                self.attached.answer(TaskId(task), attempt, Answered::Done(Made { patch, adds }), room);
+                self.attached.answer(TaskId(task), attempt, Ok(Contribution { patch, adds }), room);
             }
             Some(FromInstance::Failed { task, attempt, status }) => {
-                self.attached.answer(TaskId(task), attempt, Answered::Failed(status), room);
+                self.attached.answer(TaskId(task), attempt, Err(status), room);
             }
         }
         Ok(())
@@ -272,7 +273,7 @@ impl Stream<'_> {
 
     /// Ends the task of a message that is not taken, and nothing else: the next instance would send the same. False if
     /// the first bytes do not say which task that is.
-    fn give_up(&self, beginning: &Bytes, why: TaskFailure) -> bool {
+    fn give_up(&self, beginning: &Bytes, why: TurnFailure) -> bool {
         let answered = answered(beginning);
         if let Some((task, attempt)) = answered {
             self.attached.give_up(TaskId(task), attempt, why);
@@ -289,7 +290,7 @@ struct InstanceSender<'a> {
 
 impl InstanceSender<'_> {
     /// Sends one message of the hub.
-    fn pass(&mut self, outbound: ToInstance, attached: &Attached) -> Result<(), End> {
+    fn pass(&mut self, outbound: ToInstance, attached: &Attachment) -> Result<(), End> {
         match outbound {
             ToInstance::Task { task, attempt, deadline, message } => {
                 let left = deadline.saturating_duration_since(Instant::now());
@@ -297,7 +298,7 @@ impl InstanceSender<'_> {
                 let labels: usize = namespace_labels.iter().map(|(key, value)| key.len() + value.len() + 8).sum();
                 // The review has its room already.
                 let Some(room) = self.reserve(labels + TASK_OVERHEAD) else {
-                    attached.give_up(task, attempt, TaskFailure::NoRoom);
+                    attached.give_up(task, attempt, TurnFailure::NoRoom);
                     return Ok(());
                 };
                 let head = TaskHead { task: task.0, attempt, left, review, namespace_labels }.framed();

@@ -8,6 +8,7 @@
 //!
 //! Nothing is acknowledged: a correction shows in the next report of its object, and one that was lost is decided again.
 
+use crate::model::initialization::MAX_PENDING;
 use std::{
     future::poll_fn,
     pin::pin,
@@ -20,16 +21,17 @@ use http::HeaderMap;
 use tokio::time::interval;
 use tonic::Code;
 
-use super::messages::CallMessages;
+use super::CallMessages;
 use crate::{
     front::{answer, head::grpc_encoding, outgoing::Outgoing, refusal::Refusal, state::ConnectionContext},
     initialize::{
-        Initializers, MOST_PENDING, stored_result,
-        unfinished::{Correction, CorrectiveAction, StoredEvent, StoredObject},
+        Correction, CorrectiveAction, Initializers,
+        stored_objects::{Following, SoughtObject, ToFollower},
+        stored_result,
+        unfinished::{StoredEvent, StoredObject},
     },
-    live::stored_objects::{Following, SoughtObject, ToFollower},
     memory::{Purpose, Reservation},
-    review::read_policy::head_rule,
+    review::head_rule,
     telemetry::DroppedReport,
     wire::{initialization as wire, outbound::framed, pb::gatepost::v1 as pb},
 };
@@ -141,7 +143,7 @@ impl Stream<'_> {
         };
         match read {
             Ok(event) => {
-                if !self.following.take(event) {
+                if !self.following.apply(event) {
                     self.context.front.gate.metrics.dropped_report(DroppedReport::Unknown);
                 }
             }
@@ -270,7 +272,7 @@ fn name(text: String) -> Result<Box<str>, DroppedReport> {
 fn stored(object: pb::StoredObject) -> Result<StoredObject, DroppedReport> {
     let mut pending = object.pending;
     // Of a list that is longer than any may be, the head is what counts.
-    pending.truncate(MOST_PENDING);
+    pending.truncate(MAX_PENDING);
     let pending = pending.into_iter().map(name).collect::<Result<Vec<_>, _>>()?;
     let result = object.result.map(|status| Box::new(stored_result(wire::status_info(status))));
     // An object without a list is initialized, and is reported as that.

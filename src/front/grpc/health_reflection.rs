@@ -125,17 +125,10 @@ impl GrpcAuxServices {
         })
     }
 
-    /// Reports the present status to the health service where it has changed.
+    /// Reports the present status to the health service if it has changed.
     pub(crate) async fn refresh_health(&self) {
-        let (number, status) = match Readiness::of(&self.current) {
-            Readiness::Ready => (1, ServingStatus::Serving),
-            Readiness::NeverRead
-            | Readiness::Rejected
-            | Readiness::Nameless
-            | Readiness::Stale
-            | Readiness::Unreachable
-            | Readiness::Draining => (2, ServingStatus::NotServing),
-        };
+        let is_ready = Readiness::of(&self.current).is_ready();
+        let (number, status) = if is_ready { (1, ServingStatus::Serving) } else { (2, ServingStatus::NotServing) };
         if self.reported.swap(number, Ordering::AcqRel) != number {
             for service in ["", names::ADMISSION] {
                 self.reporter.set_service_status(service, status).await;
@@ -179,7 +172,7 @@ impl GrpcAuxServices {
         if is_watch {
             return ended.await;
         }
-        timeout(within, ended).await.unwrap_or(Err(Refusal::ColdDeadline { within }))
+        timeout(within, ended).await.unwrap_or(Err(Refusal::CallDeadline { within }))
     }
 }
 
@@ -251,12 +244,12 @@ impl AuxBodyReader {
         while let Some(data) = poll_fn(|cx| body.poll_data(cx)).await {
             sent += data.as_ref().map_or(0, Bytes::len).max(EMPTY_FRAME_COST);
             if sent > limit {
-                return Refusal::ColdTooLong { limit };
+                return Refusal::AuxTooLong { limit };
             }
             if let Ok(data) = &data {
                 let _ = body.flow_control().release_capacity(data.len());
             }
-            // Copied, as it would keep alive all that was read with it. An error says that nobody reads any more.
+            // Copied, as it would keep alive all that was read with it. An error says that the service has dropped it.
             let _ = to.send(data.map(|data| Frame::data(Bytes::copy_from_slice(&data))));
         }
         if let Ok(Some(trailers)) = poll_fn(|cx| body.poll_trailers(cx)).await {

@@ -1,8 +1,9 @@
 //! Initialization: the single calls of an apiserver that stores objects before they are initialized.
 //!
 //! `ReadPolicy` and `QuotaPhase` are answered at once; `Hold` waits for the end of an object's initialization, at most
-//! until the call's deadline. When the process drains, a hold ends with UNAVAILABLE, and is asked for elsewhere.
+//! until the call's deadline. When the process drains, a hold ends with UNAVAILABLE, and the apiserver retries it elsewhere.
 
+use crate::model::initialization::{HiddenAs, HiddenObject, ReadVerb, Visibility, hidden};
 use std::{future::poll_fn, sync::Arc, time::Instant};
 
 use bytes::Bytes;
@@ -10,7 +11,7 @@ use h2::{RecvStream, server::SendResponse};
 use http::HeaderMap;
 use tokio::time::timeout_at;
 
-use super::{follow::MAX_NAME, messages::CallMessages};
+use super::{CallMessages, follow::MAX_NAME};
 use crate::{
     cel::User,
     front::{
@@ -23,15 +24,15 @@ use crate::{
         state::{ConnectionContext, Front},
     },
     initialize::{
-        Visibility,
-        quota::{Charge, QuotaPhase, QuotaStage, quota_phase},
-        unfinished::{HoldOutcome, StoredObject, TIMED_OUT, still_pending},
-        visibility::{HiddenAs, HiddenObject, ReadVerb, hidden},
+        Charge, QuotaPhase, QuotaStage,
+        failure::TIMED_OUT,
+        quota_phase,
+        stored_objects::{HoldEnd, SoughtObject},
+        unfinished::{HoldOutcome, StoredObject},
     },
-    live::stored_objects::{HoldEnd, SoughtObject},
     memory::Reservation,
     model::{Deadline, StatusInfo},
-    review::read_policy::{self, ObjectRead},
+    review::{self, ObjectRead},
     wire::{initialization as wire, outbound::framed, pb::gatepost::v1 as pb},
 };
 
@@ -103,7 +104,7 @@ async fn read_call<'a>(
     let mut messages = CallMessages::new(body, front.budget(), MAX_MESSAGE);
     let within = deadline.left(arrived);
     let first = timeout_at(deadline.instant().into(), messages.next()).await;
-    let first = first.map_err(|_| Refusal::ColdDeadline { within })??;
+    let first = first.map_err(|_| Refusal::CallDeadline { within })??;
     let (message, room) = first.ok_or(Refusal::NoMessage { received: 0 })?;
     Ok(Call { _place, message, room, deadline })
 }
@@ -145,7 +146,7 @@ async fn read_policy(
         name: asked.name.into(),
         includes: asked.include_uninitialized,
     };
-    let policy = read_policy::read_policy(&front.gate, &read, deadline.instant()).await;
+    let policy = review::read_policy(&front.gate, &read, deadline.instant()).await;
     let ObjectRead { group, resource, name, .. } = &read;
     let object = HiddenObject { group, resource, name, uid: "", resource_version: "" };
     let hidden = StatusInfo { metadata: None, ..hidden(how, object) };
@@ -206,9 +207,8 @@ async fn hold(
 ) -> Result<Bytes, Refusal> {
     let current = &front.gate.current;
     let client = session.client.identity.to_key();
-    let rule = |object: &StoredObject| {
-        current.is_fresh(Instant::now()).then(|| read_policy::head_rule(&current.load(), object))
-    };
+    let rule =
+        |object: &StoredObject| current.is_fresh(Instant::now()).then(|| review::head_rule(&current.load(), object));
     let end = tokio::select! {
         biased;
         end = current.stored().hold(&client, sought, deadline.instant(), rule) => end,
@@ -236,7 +236,7 @@ fn ended(end: HoldEnd, sought: &SoughtObject, version: &str) -> pb::hold_respons
         HoldEnd::OutOfTime(object) => {
             // An object without a report is taken to be as it was stored.
             let object = object.unwrap_or_else(|| Arc::new(sought.as_stored(version)));
-            End::TimedOut(pb::TimedOut { status: Some(wire::status(&still_pending(&object))), pending: true })
+            End::TimedOut(pb::TimedOut { status: Some(wire::status(&object.still_pending())), pending: true })
         }
     }
 }

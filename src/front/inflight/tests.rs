@@ -15,7 +15,7 @@ struct Scene {
 fn scene() -> Scene {
     let now = Instant::now();
     let budget = MemoryBudget::new(1000);
-    let inflight = Arc::new(Inflight { budget, largest: 10, beside: (0, 0), requests: AtomicUsize::new(0) });
+    let inflight = Arc::new(Inflight { budget, max_review: 10, overhead: (0, 0), requests: AtomicUsize::new(0) });
     Scene { clients: Clients::new(100, now), inflight, now }
 }
 
@@ -34,7 +34,7 @@ fn stranger(n: u8) -> Identity {
 }
 
 #[test]
-fn a_request_counts_and_holds_its_bytes_until_it_ends() {
+fn inflight_request_holds_its_bytes_until_it_ends() {
     let scene = scene();
     let admitted = scene.connect(Identity::Loopback);
     let mut first = scene.enter(&admitted);
@@ -53,7 +53,7 @@ fn a_request_counts_and_holds_its_bytes_until_it_ends() {
 }
 
 #[test]
-fn a_call_for_which_there_can_never_be_room_is_not_told_to_try_again() {
+fn review_larger_than_the_budget_is_not_told_to_retry() {
     let scene = scene();
     let admitted = scene.connect(stranger(1));
     let mut entered = scene.enter(&admitted);
@@ -66,7 +66,7 @@ fn a_call_for_which_there_can_never_be_room_is_not_told_to_try_again() {
 }
 
 #[test]
-fn no_client_takes_what_others_need() {
+fn client_share_of_the_budget_leaves_room_for_others() {
     let scene = scene();
     let (apiserver, one, two) =
         (scene.connect(Identity::Loopback), scene.connect(stranger(1)), scene.connect(stranger(2)));
@@ -87,7 +87,7 @@ fn no_client_takes_what_others_need() {
 }
 
 #[test]
-fn a_verdict_is_held_until_it_is_written_even_where_it_is_larger_than_the_review() {
+fn verdict_is_held_in_the_budget_until_it_is_written() {
     let scene = scene();
     let admitted = scene.connect(stranger(1));
     let deadline = Deadline::after(scene.now, Duration::from_secs(1));
@@ -107,17 +107,17 @@ fn a_verdict_is_held_until_it_is_written_even_where_it_is_larger_than_the_review
 }
 
 #[test]
-fn every_review_and_every_verdict_holds_something_however_small() {
+fn small_reviews_and_verdicts_hold_their_overhead() {
     let scene = scene();
     let admitted = scene.connect(Identity::Loopback);
-    let inflight = Inflight::new(MemoryBudget::new(4 * REVIEW), 10);
+    let inflight = Inflight::new(MemoryBudget::new(4 * REVIEW_OVERHEAD), 10);
     let enter = || inflight.enter(&scene.clients, &admitted.session, scene.now);
     let mut three: Vec<_> = (0..3).map(|_| enter().expect("room")).collect();
     assert_eq!(enter().map(drop), Err(Refusal::Overloaded { bytes: 0 }));
-    assert_eq!((inflight.requests(), inflight.bytes()), (3, 3 * REVIEW));
+    assert_eq!((inflight.requests(), inflight.bytes()), (3, 3 * REVIEW_OVERHEAD));
     let deadline = Deadline::after(scene.now, Duration::from_secs(1));
     let verdict = three.remove(0).decided(Bytes::from_static(b"yes"), deadline).expect("room");
-    assert_eq!(inflight.budget().held(), 2 * REVIEW + VERDICT + 3);
+    assert_eq!(inflight.budget().held(), 2 * REVIEW_OVERHEAD + VERDICT_OVERHEAD + 3);
     drop((verdict, three));
     assert_eq!((inflight.requests(), inflight.budget().held()), (0, 0));
 }

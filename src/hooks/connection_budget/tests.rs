@@ -7,17 +7,17 @@ fn all(share: &Arc<Share>) -> Vec<Slot> {
 }
 
 #[test]
-fn one_hook_takes_no_more_than_its_limit() {
+fn one_hook_has_a_limit_of_connections() {
     let budget = ConnectionBudget::new(10_000);
     let share = budget.share(3);
-    assert_eq!(all(&share).len(), MOST_A_HOOK);
+    assert_eq!(all(&share).len(), MAX_CONNECTIONS_PER_HOOK);
     assert_eq!(budget.open(), 0, "all let go");
     let many = ConnectionBudget::new(10_000);
     assert_eq!(all(&many.share(200)).len(), 201, "every client has one");
 }
 
 #[test]
-fn hooks_that_take_all_leave_the_others_what_is_guaranteed() {
+fn greedy_hooks_leave_the_guaranteed_connections_of_others() {
     let budget = ConnectionBudget::new(100);
     let hungry: Vec<_> = (0..4).map(|_| budget.share(3)).collect();
     let taken: Vec<_> = hungry.iter().map(all).collect();
@@ -35,7 +35,7 @@ fn hooks_that_take_all_leave_the_others_what_is_guaranteed() {
 }
 
 #[test]
-fn more_hooks_than_connections_share_them_and_nothing_is_lost() {
+fn more_hooks_than_connections_share_them() {
     let budget = ConnectionBudget::new(10);
     let shares: Vec<_> = (0..5).map(|_| budget.share(3)).collect();
     let taken: Vec<_> = shares.iter().flat_map(all).collect();
@@ -50,7 +50,7 @@ fn more_hooks_than_connections_share_them_and_nothing_is_lost() {
 }
 
 #[test]
-fn those_who_wait_are_served_in_order() {
+fn waiting_clients_get_connections_in_order() {
     let budget = ConnectionBudget::new(1000);
     let share = budget.share(1);
     let mut taken = all(&share);
@@ -71,7 +71,7 @@ fn those_who_wait_are_served_in_order() {
 }
 
 #[test]
-fn one_who_waits_for_what_is_shared_is_known_to_all_hooks() {
+fn a_wait_for_a_shared_connection_is_visible_to_all_hooks() {
     let budget = ConnectionBudget::new(8);
     let (busy, other) = (budget.share(1), budget.share(1));
     let mut taken = all(&other);
@@ -94,7 +94,7 @@ fn one_who_waits_for_what_is_shared_is_known_to_all_hooks() {
 }
 
 #[test]
-fn one_who_stops_waiting_takes_nothing_with_it() {
+fn a_cancelled_wait_takes_no_connection() {
     let budget = ConnectionBudget::new(1000);
     let share = budget.share(1);
     let taken = all(&share);
@@ -103,5 +103,5 @@ fn one_who_stops_waiting_takes_nothing_with_it() {
     assert!(waits.as_mut().poll(&mut cx).is_pending());
     drop(taken);
     drop(waits);
-    assert_eq!((share.waiting(), all(&share).len()), (0, MOST_A_HOOK));
+    assert_eq!((share.waiting(), all(&share).len()), (0, MAX_CONNECTIONS_PER_HOOK));
 }

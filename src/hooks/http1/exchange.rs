@@ -1,87 +1,107 @@
-//! One call, from an idle connection or a new one to its result.
+//! One call over HTTP/1.1, from a connection or a dial to its result.
 
-use std::sync::Arc;
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
-use http::HeaderValue;
+use bytes::Bytes;
+use http::{
+    HeaderName, HeaderValue, Request, Uri,
+    header::{ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, USER_AGENT},
+};
+use hyper::{
+    body::{Body, Frame, SizeHint},
+    client::conn::http1::SendRequest,
+};
 use tokio::{
     sync::{Notify, mpsc::unbounded_channel, oneshot},
-    time::timeout_at,
+    task::AbortHandle,
+    time::{timeout, timeout_at},
 };
 
 use super::{
-    super::{
-        call::Call,
-        connection_budget::Slot,
-        dial::Socket,
-        dialler::{Dialled, Dialler},
-        failed_call::FailedCall,
-        http2::Http2Connection,
-        protocol::{HookRequest, HttpRequest},
-        reply::{LARGEST_ANSWER, Reply},
-        responses::Responses,
-    },
-    connection::{Http1Connection, request},
     idle_arbiter::IdleArbiter,
-    reader::Lost,
+    reader::{PostError, ReadLimit, error_chain, handshake, round_trip},
 };
 use crate::{
     clock::now,
-    model::{CallFailure, Step, Unreachable},
+    hooks::{
+        answer_buffer::AnswerBudget,
+        call::{Call, FailedCall, ProcessingEvidence, Responses},
+        connect::Socket,
+        connection_budget::Slot,
+        dialler::{Dialler, HookConnection},
+        header_values::GZIP,
+        http2::Http2Connection,
+        protocol::{
+            HookRequest, HttpRequest,
+            request_head::{self, Media, write_path},
+        },
+        reply::{HttpReply, MAX_ANSWER, Reply},
+    },
+    model::{CallFailure, Hops, HttpForm, Rope, Step, Unreachable},
 };
 
-/// Resources that an exchange takes, besides the call.
+/// Maximum time for a hook that has answered early to read the rest of the request. After it the connection is not reused.
+const REQUEST_END_TIMEOUT: Duration = Duration::from_millis(50);
+
+/// Carries out calls of one client over HTTP/1.1.
 #[derive(Clone, Debug)]
-pub(super) struct Exchange {
+pub(super) struct CallRunner {
     pub(super) dialler: Arc<Dialler>,
     pub(super) host: HeaderValue,
-    /// Rings when a connection has ended.
+    /// Notified when a connection has ended.
     pub(super) gone: Arc<Notify>,
     pub(super) arbiter: Arc<IdleArbiter>,
 }
 
-/// Connection that a call begins with.
+/// Connection that a call gets.
 #[derive(Debug)]
 pub(super) enum ConnectionChoice {
     /// A connection that has carried calls before.
-    Used(Http1Connection),
-    /// One that the client dialled when this call was waiting already.
+    Reused(Http1Connection),
+    /// One that the client has dialled.
     Dialled(Socket),
-    /// Room for one: it dials.
+    /// None yet: the call dials with this slot.
     Dial(Slot),
-    /// Room for one, in turn with all who wait for room: it dials then.
+    /// None yet: the call waits for a slot like other clients, and dials.
     DialInTurn,
-    /// Nothing yet: an offer comes.
+    /// None yet: the call waits for a choice.
     Wait(oneshot::Receiver<ConnectionChoice>),
-    /// There will be none.
+    /// None, for this reason.
     None(Unreachable),
 }
 
-/// A connection that has carried nothing yet, or room for one.
-enum New {
+/// A connection that has carried nothing yet, or a slot for one.
+enum NewConnection {
     Dialled(Socket),
     Dial(Slot),
 }
 
-/// Result of a call, and the connection where it can carry another.
+/// Result of a call, and the connection if it can carry another one.
 #[derive(Debug)]
-pub(super) struct Completed {
-    /// None where the call's time was up. The caller knows that by the same clock.
+pub(super) struct CallOutcome {
+    /// `None` if the call's deadline has passed, which its owner knows too.
     pub(super) result: Option<Result<Reply, FailedCall>>,
     pub(super) connection: Option<Http1Connection>,
-    /// The hook was found to speak HTTP/2.
+    /// True if the hook has turned out to speak HTTP/2.
     pub(super) http2: bool,
 }
 
-impl Exchange {
-    /// Carries out one call until its deadline; then what it uses is closed, as HTTP/1.1 has no other way to call off a
-    /// call. A used connection may be dead without our knowing, which is reported.
-    pub(super) async fn run(self, call: Call, choice: ConnectionChoice) -> Completed {
+impl CallRunner {
+    /// Carries out one call until its deadline. Then its connection is closed, as HTTP/1.1 has no other way to cancel a
+    /// call. If a reused connection turns out to be dead, that is reported.
+    pub(super) async fn run(self, call: Call, choice: ConnectionChoice) -> CallOutcome {
         let deadline = call.deadline;
-        let completed = timeout_at(deadline.into(), self.run_by(call, choice)).await;
-        completed.unwrap_or(Completed { result: None, connection: None, http2: false })
+        let completed = timeout_at(deadline.into(), self.run_to_end(call, choice)).await;
+        completed.unwrap_or(CallOutcome { result: None, connection: None, http2: false })
     }
 
-    async fn run_by(&self, call: Call, choice: ConnectionChoice) -> Completed {
+    async fn run_to_end(&self, call: Call, choice: ConnectionChoice) -> CallOutcome {
         let choice = match choice {
             ConnectionChoice::Wait(offer) => {
                 offer.await.unwrap_or_else(|_| ConnectionChoice::None(at_connect("gatepost is stopping")))
@@ -89,15 +109,15 @@ impl Exchange {
             choice => choice,
         };
         let new = match choice {
-            ConnectionChoice::Used(connection) => {
-                return self.post(connection, &call).await.unwrap_or_else(|lost| failed(lost.on_kept()));
+            ConnectionChoice::Reused(connection) => {
+                return self.post(connection, &call).await.unwrap_or_else(|lost| failed(on_reused_connection(lost)));
             }
-            ConnectionChoice::DialInTurn => match self.dialler.room().await {
-                Ok(slot) => New::Dial(slot),
+            ConnectionChoice::DialInTurn => match self.dialler.slot().await {
+                Ok(slot) => NewConnection::Dial(slot),
                 Err(why) => return failed(CallFailure::Connect(why)),
             },
-            ConnectionChoice::Dialled(socket) => New::Dialled(socket),
-            ConnectionChoice::Dial(slot) => New::Dial(slot),
+            ConnectionChoice::Dialled(socket) => NewConnection::Dialled(socket),
+            ConnectionChoice::Dial(slot) => NewConnection::Dial(slot),
             ConnectionChoice::None(why) => return failed(CallFailure::Connect(why)),
             ConnectionChoice::Wait(_) => return failed(CallFailure::Connect(at_connect("it waits for ever"))),
         };
@@ -105,25 +125,25 @@ impl Exchange {
     }
 
     /// Carries out a call over a new connection.
-    async fn run_over_new(&self, call: Call, new: New) -> Completed {
+    async fn run_over_new(&self, call: Call, new: NewConnection) -> CallOutcome {
         let attempt = match self.arbiter.breaker.try_one(now()) {
             Ok(attempt) => attempt,
             Err(failure) => return failed(failure),
         };
         let dialled = match new {
-            New::Dialled(socket) => Ok(Dialled::Http1(socket)),
-            New::Dial(slot) => self.dialler.dial_with(slot).await,
+            NewConnection::Dialled(socket) => Ok(HookConnection::Http1(socket)),
+            NewConnection::Dial(slot) => self.dialler.dial_with(slot).await,
         };
         let socket = match dialled {
             Err(why) => {
-                // A refused connection is cheap to find out; one that is lost after its handshake is not.
+                // A refused connection costs little; one that is lost after its handshake does not.
                 if !matches!(why.step, Step::Resolve | Step::Connect) {
                     self.arbiter.breaker.failed(attempt, now(), &CallFailure::Connect(why.clone()));
                 }
                 return failed(CallFailure::Connect(why));
             }
-            Ok(Dialled::Http2(connection)) => return alone(connection, call).await,
-            Ok(Dialled::Http1(socket)) => socket,
+            Ok(HookConnection::Http2(connection)) => return alone(connection, call).await,
+            Ok(HookConnection::Http1(socket)) => socket,
         };
         let connection = match Http1Connection::over(socket, self.gone.clone()).await {
             Err(failure) => return failed(failure),
@@ -131,7 +151,7 @@ impl Exchange {
         };
         match self.post(connection, &call).await {
             Err(lost) => {
-                if lost.bare {
+                if lost.no_response_head {
                     self.arbiter.breaker.failed(attempt, now(), &lost.failure);
                 }
                 failed(lost.failure)
@@ -143,47 +163,203 @@ impl Exchange {
         }
     }
 
-    async fn post(&self, connection: Http1Connection, call: &Call) -> Result<Completed, Lost> {
+    async fn post(&self, connection: Http1Connection, call: &Call) -> Result<CallOutcome, PostError> {
         let HookRequest::Http(HttpRequest { path, form, timeout }) = &call.request else {
             return Ok(failed(CallFailure::NotGrpc("it is asked over HTTP/1.1".into())));
         };
         if now() >= call.deadline {
-            // A call past its deadline is not sent any more.
-            return Ok(Completed { result: None, connection: Some(connection), http2: false });
+            // A call past its deadline is not sent.
+            return Ok(CallOutcome { result: None, connection: Some(connection), http2: false });
         }
-        let request = match request(&self.host, call, path, *form, *timeout) {
+        let request = match post_request(&self.host, call, path, *form, *timeout) {
             Ok(request) => request,
-            Err(failure) => return Ok(Completed { connection: Some(connection), ..failed(failure) }),
+            Err(failure) => return Ok(CallOutcome { connection: Some(connection), ..failed(failure) }),
         };
-        let (reply, connection) = connection.post(request, LARGEST_ANSWER, &self.dialler.answers).await?;
-        Ok(Completed { result: Some(Ok(Reply::Http(reply))), connection, http2: false })
+        let (reply, connection) = connection.post(request, MAX_ANSWER, &self.dialler.answers).await?;
+        Ok(CallOutcome { result: Some(Ok(Reply::Http(reply))), connection, http2: false })
     }
 }
 
-pub(super) fn failed(failure: impl Into<FailedCall>) -> Completed {
-    Completed { result: Some(Err(failure.into())), connection: None, http2: false }
+pub(super) fn failed(failure: impl Into<FailedCall>) -> CallOutcome {
+    CallOutcome { result: Some(Err(failure.into())), connection: None, http2: false }
+}
+
+/// Result of a call whose reused connection has failed. It may have been dead before the call.
+fn on_reused_connection(error: PostError) -> FailedCall {
+    let evidence = match (error.nothing_sent, error.no_response_bytes) {
+        (true, _) => ProcessingEvidence::Stale { sent: false },
+        (false, true) => ProcessingEvidence::Stale { sent: true },
+        (false, false) => ProcessingEvidence::Perhaps,
+    };
+    FailedCall { failure: error.failure, evidence }
 }
 
 fn at_connect(why: &str) -> Unreachable {
     Unreachable::at(Step::Connect, why)
 }
 
-/// A call over an HTTP/2 connection of its own. Behind one address may stand servers that speak HTTP/2 and others that
-/// do not, while they are being replaced; the client changes over once no HTTP/1.1 connection is left.
-async fn alone(connection: Http2Connection<Socket>, call: Call) -> Completed {
+/// Carries out a call over an HTTP/2 connection of its own. While servers behind one address are replaced, some may speak
+/// HTTP/2 and others not; the client changes over once no HTTP/1.1 connection is left.
+async fn alone(connection: Http2Connection<Socket>, call: Call) -> CallOutcome {
     let responses = Arc::new(Responses::default());
-    // This connection gets no further calls.
+    // The connection gets no further calls.
     let (_, mut commands) = unbounded_channel();
     let ended = connection.drive(&mut commands, vec![Call { responses: responses.clone(), ..call }]).await;
     if !ended.unsent.is_empty() {
         let failure = CallFailure::Connection("the hook takes no calls on a new connection".into());
-        return Completed { http2: true, ..failed(failure) };
+        return CallOutcome { http2: true, ..failed(failure) };
     }
-    if let Some(mut leaving) = ended.leaving {
-        leaving.finish_calls().await;
+    if let Some(mut connection) = ended.draining {
+        connection.finish_calls().await;
     }
-    // A call that ran out of time is not answered at all.
+    // A call past its deadline has no result at all.
     let arrived = responses.take_now().into_iter().next();
     let lost = || Err(CallFailure::Connection("the hook took no call".into()).into());
-    Completed { result: Some(arrived.map_or_else(lost, |(_, result)| result)), connection: None, http2: true }
+    CallOutcome { result: Some(arrived.map_or_else(lost, |(_, result)| result)), connection: None, http2: true }
+}
+
+/// A connection without a call under way. It is closed when it is dropped.
+#[derive(Debug)]
+pub(super) struct Http1Connection {
+    sender: SendRequest<RopeBody>,
+    read_limit: ReadLimit,
+    driver: AbortHandle,
+    beyond_guarantee: bool,
+}
+
+impl Drop for Http1Connection {
+    /// An idle connection is shut down in order. Any other is cut: bytes still queued for a hook that does not read must not
+    /// keep the socket open.
+    fn drop(&mut self) {
+        if !self.sender.is_ready() {
+            self.driver.abort();
+        }
+    }
+}
+
+impl Http1Connection {
+    /// Connects over this socket; `gone` is notified when the connection ends.
+    pub(super) async fn over(socket: Socket, gone: Arc<Notify>) -> Result<Self, CallFailure> {
+        let (read_limit, beyond_guarantee) = (ReadLimit::default(), socket.is_beyond_guarantee());
+        let connected = handshake(socket, read_limit.clone()).await;
+        let (sender, connection) =
+            connected.map_err(|error| CallFailure::Connect(Unreachable::at(Step::Handshake, error_chain(&error))))?;
+        let driver = tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                // Its call has failed already, and an idle connection may end.
+                tracing::trace!(error = error_chain(&error), "connection to a hook ended");
+            }
+            gone.notify_one();
+        });
+        Ok(Self { sender, read_limit, driver: driver.abort_handle(), beyond_guarantee })
+    }
+
+    pub(super) fn is_alive(&self) -> bool {
+        !self.sender.is_closed()
+    }
+
+    /// True if it is beyond the connections that the hook is guaranteed.
+    pub(super) fn is_beyond_guarantee(&self) -> bool {
+        self.beyond_guarantee
+    }
+
+    /// Posts, and collects the whole reply. Returns the connection if it can carry another call.
+    async fn post(
+        mut self,
+        request: Request<RopeBody>,
+        limit: usize,
+        answers: &Arc<AnswerBudget>,
+    ) -> Result<(HttpReply, Option<Self>), PostError> {
+        let reply = round_trip(&mut self.sender, &self.read_limit, request, limit, answers).await?;
+        let fit =
+            self.sender.is_ready() || matches!(timeout(REQUEST_END_TIMEOUT, self.sender.ready()).await, Ok(Ok(())));
+        Ok((reply, fit.then_some(self)))
+    }
+}
+
+/// The POST of a call. Its configured path may be invalid.
+fn post_request(
+    host: &HeaderValue,
+    call: &Call,
+    path: &str,
+    form: HttpForm,
+    timeout: Duration,
+) -> Result<Request<RopeBody>, CallFailure> {
+    let media = Media::of(form);
+    let mut whole = Vec::with_capacity(path.len() + 16);
+    write_path(path, timeout, &mut whole);
+    let unwritable = |error: &dyn std::error::Error| CallFailure::Unwritable(format!("its path: {error}"));
+    let uri = Uri::from_maybe_shared(Bytes::from(whole)).map_err(|error| unwritable(&error))?;
+    Request::post(uri)
+        .header(HOST, host)
+        .header(CONTENT_TYPE, HeaderValue::from_static(media.content_type()))
+        .header(ACCEPT, HeaderValue::from_static(media.accept()))
+        .header(ACCEPT_ENCODING, HeaderValue::from_static(GZIP))
+        .header(USER_AGENT, HeaderValue::from_static(request_head::USER_AGENT))
+        .header(HeaderName::from_static(Hops::HEADER), HeaderValue::from(u16::from(call.hops.get())))
+        .header(CONTENT_LENGTH, HeaderValue::from(call.body.len()))
+        .body(RopeBody::new(call.body.clone()))
+        .map_err(|error| unwritable(&error))
+}
+
+/// Body that yields the pieces of a rope. hyper writes them with one vectored write.
+#[derive(Debug)]
+struct RopeBody {
+    rope: Rope,
+    next: usize,
+    unsent: usize,
+}
+
+impl RopeBody {
+    fn new(rope: Rope) -> Self {
+        let unsent = rope.len();
+        Self { rope, next: 0, unsent }
+    }
+}
+
+impl Body for RopeBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        while let Some(piece) = self.rope.chunks().get(self.next).cloned() {
+            self.next += 1;
+            if !piece.is_empty() {
+                self.unsent -= piece.len();
+                return Poll::Ready(Some(Ok(Frame::data(piece))));
+            }
+        }
+        Poll::Ready(None)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.unsent == 0
+    }
+
+    /// Exact, so that hyper sends it as the content length.
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.unsent as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    #[test]
+    fn a_rope_body_shares_its_pieces_and_has_an_exact_length() {
+        let rope = Rope::new(["", "abc", "", "de", ""].map(Bytes::from));
+        let mut body = RopeBody::new(rope.clone());
+        assert_eq!(body.size_hint().exact(), Some(5));
+        let mut cx = Context::from_waker(Waker::noop());
+        for piece in [1, 3] {
+            assert!(!body.is_end_stream());
+            let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut body).poll_frame(&mut cx) else { panic!("a piece") };
+            assert_eq!(frame.into_data().expect("data").as_ptr(), rope.chunks()[piece].as_ptr());
+        }
+        assert!(body.is_end_stream());
+        assert!(matches!(Pin::new(&mut body).poll_frame(&mut cx), Poll::Ready(None)));
+    }
 }

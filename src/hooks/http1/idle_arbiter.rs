@@ -1,16 +1,13 @@
-//! IdleArbiter: access to a hook that serves one connection at a time.
-//!
-//! Such a hook serves no other connection while one of our connections is open, idle or not; and which hooks are like
-//! that, only waiting shows. So idle connections give way, on all clients, when somebody has waited on a new connection
-//! for a while, unless the hook was seen to serve several at once.
+//! What the clients of one endpoint share about HTTP/1.1: which idle connections give way to a waiting call, and pauses
+//! after connections that carried no answer.
 
 use std::{
     pin::pin,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tokio::{
@@ -18,85 +15,83 @@ use tokio::{
     time::timeout,
 };
 
-use super::connect_breaker::ConnectBreaker;
+use crate::{clock::Backoff, hooks::connection_budget::CountGuard, model::CallFailure};
 
-/// Wait for a new connection, TLS included, after which an idle one may be ended for it. One that has been idle for
-/// less stays: calls made at the same time are answered at about the same time.
-pub(super) const PATIENCE: Duration = Duration::from_millis(100);
+/// Wait for a new connection, TLS included, after which an idle one may be closed for it. One that has been idle for less
+/// stays, as simultaneous calls are answered at about the same time.
+pub(super) const EVICTION_DELAY: Duration = Duration::from_millis(100);
+/// Number of failures in a row before the first pause: a hook that restarts breaks all its connections.
+const MAX_FAILURES_IN_A_ROW: u32 = 16;
+/// First and maximum pause between two tries.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// State that the clients of one endpoint share about their HTTP/1.1 connections.
+///
+/// A hook that serves one connection at a time serves no other one while one of ours is open, idle or not; and which hooks
+/// are like that, only waiting shows. So idle connections of all clients give way when a call has waited on a new
+/// connection for a while, unless the hook was seen to serve several at once.
 #[derive(Debug, Default)]
 pub(in super::super) struct IdleArbiter {
-    /// Callers that have waited long enough for an idle connection to be ended.
+    /// Number of calls that have waited long enough for an idle connection to be closed.
     waiting: AtomicUsize,
-    /// Idle connections.
+    /// Number of idle connections.
     idle: AtomicUsize,
-    /// The hook has answered on a new connection while another was idle.
-    several: AtomicBool,
+    /// True once the hook has answered on a new connection while another one was idle.
+    serves_several: AtomicBool,
     changes: Notify,
-    /// Connections that carried no answer.
     pub(super) breaker: ConnectBreaker,
 }
 
-/// Somebody who waits.
-#[derive(Debug)]
-pub(super) struct EvictionWanted<'a>(&'a IdleArbiter);
-
-/// A connection that is idle.
+/// Counts an idle connection until it is dropped.
 #[derive(Debug)]
 pub(super) struct IdleGuard(Arc<IdleArbiter>);
 
 impl IdleArbiter {
-    /// Does what takes a new connection. It has so long until idle ones give way to it.
+    /// Does work that needs a new connection. Idle connections give way after [`EVICTION_DELAY`].
     pub(in super::super) async fn run_or_evict_idle<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
-        if let Ok(done) = timeout(PATIENCE, &mut work).await {
+        if let Ok(done) = timeout(EVICTION_DELAY, &mut work).await {
             return done;
         }
         let _waiting = self.want_eviction();
         work.await
     }
 
-    /// Somebody's patience is over, who waits until this is dropped.
-    pub(super) fn want_eviction(&self) -> EvictionWanted<'_> {
-        self.waiting.fetch_add(1, SeqCst);
+    /// Asks idle connections to give way, until the guard is dropped.
+    pub(super) fn want_eviction(&self) -> CountGuard<'_> {
+        let waiting = CountGuard::new(&self.waiting);
         self.changes.notify_waiters();
-        EvictionWanted(self)
+        waiting
     }
 
-    /// A connection is idle until this is dropped.
+    /// Counts a connection as idle until the guard is dropped.
     pub(super) fn idle_guard(self: &Arc<Self>) -> IdleGuard {
         self.idle.fetch_add(1, SeqCst);
         IdleGuard(self.clone())
     }
 
-    /// A client waits for room for a connection: the others look whether they have an idle one.
-    pub(super) fn want_room(&self) {
+    /// Tells the other clients that one waits for a slot: they check their idle connections.
+    pub(super) fn want_slot(&self) {
         self.changes.notify_waiters();
     }
 
-    /// A call on a new connection was answered.
+    /// Records an answered call on a new connection.
     pub(super) fn answered(&self) {
         self.breaker.answered();
         if self.idle.load(SeqCst) > 0 {
-            self.several.store(true, SeqCst);
+            self.serves_several.store(true, SeqCst);
         }
     }
 
-    /// Are idle connections to give way?
+    /// True if idle connections are to give way.
     pub(super) fn eviction_wanted(&self) -> bool {
-        self.waiting.load(SeqCst) > 0 && !self.several.load(SeqCst)
+        self.waiting.load(SeqCst) > 0 && !self.serves_several.load(SeqCst)
     }
 
-    /// Ready when somebody's patience is over, or a client seeks room.
+    /// Ready when idle connections may have to give way.
     pub(super) fn changed(&self) -> Notified<'_> {
         self.changes.notified()
-    }
-}
-
-impl Drop for EvictionWanted<'_> {
-    fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, SeqCst);
     }
 }
 
@@ -106,12 +101,84 @@ impl Drop for IdleGuard {
     }
 }
 
+/// Pauses after connections that were made and carried no answer.
+///
+/// A hook that accepts connections and closes them costs both sides a handshake for each call. After some in a row, calls
+/// fail at once with the failure of the last one, and one in a while tries again.
+#[derive(Debug, Default)]
+pub(super) struct ConnectBreaker(Mutex<FailureRow>);
+
+#[derive(Debug)]
+struct FailureRow {
+    length: u32,
+    /// Number of the pause. Only connections that were begun in it make it longer.
+    pauses: u64,
+    backoff: Backoff,
+    pause: Duration,
+    /// Time of the next try.
+    next: Option<Instant>,
+    last: Option<CallFailure>,
+}
+
+impl Default for FailureRow {
+    fn default() -> Self {
+        let backoff = Backoff::new(FIRST_PAUSE, MAX_PAUSE);
+        Self { length: 0, pauses: 0, backoff, pause: Duration::ZERO, next: None, last: None }
+    }
+}
+
+/// A connection that is being made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Trial {
+    pauses: u64,
+}
+
+impl ConnectBreaker {
+    fn row(&self) -> MutexGuard<'_, FailureRow> {
+        // Nothing panics while the lock is held.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Allows a connection, or returns the failure of the last one.
+    pub(super) fn try_one(&self, now: Instant) -> Result<Trial, CallFailure> {
+        let mut row = self.row();
+        let attempt = Trial { pauses: row.pauses };
+        if let (Some(next), Some(last)) = (row.next, &row.last)
+            && now < next
+        {
+            return Err(last.clone());
+        }
+        row.next = row.next.map(|_| now + row.pause);
+        Ok(attempt)
+    }
+
+    /// Records a connection without an answer.
+    pub(super) fn failed(&self, attempt: Trial, now: Instant, failure: &CallFailure) {
+        let mut row = self.row();
+        row.length = row.length.saturating_add(1);
+        row.last = Some(failure.clone());
+        if row.length >= MAX_FAILURES_IN_A_ROW && attempt.pauses == row.pauses {
+            row.pauses += 1;
+            row.pause = row.backoff.pause();
+            row.next = Some(now + row.pause);
+        }
+    }
+
+    /// Records a connection with an answer.
+    pub(super) fn answered(&self) {
+        let mut row = self.row();
+        if row.length > 0 {
+            *row = FailureRow { pauses: row.pauses + 1, ..FailureRow::default() };
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn idle_connections_are_called_while_somebody_waits() {
+    fn idle_connections_give_way_while_a_call_waits() {
         let arbiter = Arc::new(IdleArbiter::default());
         assert!(!arbiter.eviction_wanted());
         let waiting = arbiter.want_eviction();
@@ -123,12 +190,55 @@ mod tests {
     }
 
     #[test]
-    fn a_hook_that_serves_several_at_once_keeps_its_connections() {
+    fn a_hook_that_serves_several_at_once_keeps_its_idle_connections() {
         let arbiter = Arc::new(IdleArbiter::default());
         let guard = arbiter.idle_guard();
         arbiter.answered();
         drop(guard);
         let _waiting = arbiter.want_eviction();
         assert!(!arbiter.eviction_wanted());
+    }
+
+    fn lost() -> CallFailure {
+        CallFailure::Connection("gone".into())
+    }
+
+    /// Connections to a hook in that time, were one wanted every millisecond; none carries an answer.
+    fn made(breaker: &ConnectBreaker, from: Instant, millis: u64) -> usize {
+        let times = (0..millis).map(|after| from + Duration::from_millis(after));
+        let made = times.filter(|now| match breaker.try_one(*now) {
+            Ok(attempt) => {
+                breaker.failed(attempt, *now, &lost());
+                true
+            }
+            Err(failure) => failure != lost(),
+        });
+        made.count()
+    }
+
+    #[test]
+    fn a_hook_that_closes_every_connection_is_tried_once_a_second() {
+        let (breaker, began) = (ConnectBreaker::default(), Instant::now());
+        // 16 at once, then after 50, 100, 200, 400, 800 ms, and every second.
+        assert_eq!(made(&breaker, began, 2000), 16 + 5);
+        assert_eq!(made(&breaker, began + Duration::from_secs(2), 10_000), 10);
+    }
+
+    #[test]
+    fn an_answer_ends_the_breaker_s_pauses() {
+        let (breaker, now) = (ConnectBreaker::default(), Instant::now());
+        assert_eq!(made(&breaker, now, 100), 16 + 1);
+        breaker.answered();
+        assert_eq!(made(&breaker, now, 16), 16);
+    }
+
+    #[test]
+    fn connections_that_break_together_cause_one_pause() {
+        let (breaker, now) = (ConnectBreaker::default(), Instant::now());
+        let attempts: Vec<_> = (0..64).map(|_| breaker.try_one(now).expect("may be made")).collect();
+        attempts.into_iter().for_each(|attempt| breaker.failed(attempt, now, &lost()));
+        assert!(breaker.try_one(now).is_err());
+        assert!(breaker.try_one(now + FIRST_PAUSE).is_ok());
+        assert!(breaker.try_one(now + FIRST_PAUSE).is_err(), "one is enough to find out");
     }
 }

@@ -1,67 +1,64 @@
-//! Reader: the answer to one POST, read from an HTTP/1.1 connection within bounds.
+//! Reader: the reply to one POST, read from an HTTP/1.1 connection within bounds.
 
-use std::{error::Error, io, sync::Arc};
+use std::{
+    convert::Infallible,
+    error::Error,
+    future::pending,
+    io::{self, IoSlice},
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    task::{Context, Poll},
+};
 
+use bytes::Bytes;
 use http::{
     HeaderValue, Request, Response,
-    header::{CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER},
+    header::{CONTENT_ENCODING, CONTENT_TYPE, HOST, RETRY_AFTER},
 };
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Empty};
 use hyper::{
     body::{Body, Incoming},
     client::conn::http1::{Builder, Connection, SendRequest},
 };
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf, duplex};
 
-use super::{
-    super::{
-        answer_room::AnswerRoom,
-        collected::Collected,
-        failed_call::{FailedCall, ProcessingEvidence},
-        gzip, media_type,
-        reply::HttpReply,
-        retry_after,
+use crate::{
+    hooks::{
+        answer_buffer::{AnswerBudget, AnswerBuffer},
+        header_values::{self, is_gzip, is_readable_media_type},
+        reply::{HttpReply, ReplyHead},
     },
-    limited_socket::{LimitedSocket, ReadLimit},
+    memory::MemoryBudget,
+    model::CallFailure,
 };
-use crate::model::CallFailure;
 
-/// Bytes of one read, and so the largest head of an answer.
+/// Bytes of one read, and so the maximum size of an answer's head.
 const READ_BUFFER: usize = 32 << 10;
-/// The most that a hook may send until the head of its answer is complete, interim ones (100, 103) included.
-const LARGEST_HEAD: usize = 256 << 10;
-/// The most headers of an answer. hyper makes room for all of them ahead.
-const MOST_HEADERS: usize = 512;
-/// Chunks that an answer may come in, however small; beyond, they must not be smaller than this on average.
-const MOST_PIECES: usize = 65_536;
-const SMALL_PIECE: usize = 64;
+/// Maximum bytes that a hook may send until the head of its answer is complete, interim ones (100, 103) included.
+const MAX_HEAD: usize = 256 << 10;
+/// Maximum number of headers of an answer. hyper allocates space for all of them ahead.
+const MAX_HEADERS: usize = 512;
+/// Number of chunks of an answer that may be of any size. Further ones must have at least [`SMALL_CHUNK`] bytes on average.
+const MAX_SMALL_CHUNKS: usize = 65_536;
+const SMALL_CHUNK: usize = 64;
 
-/// Call without a reply, and the reason.
+/// A POST without a reply.
 #[derive(Debug)]
-pub(super) struct Lost {
+pub(super) struct PostError {
     pub(super) failure: CallFailure,
-    /// Nothing of the call was sent.
-    unsent: bool,
-    /// The connection ended before the hook said anything.
-    silent: bool,
-    /// There was not even the head of an answer.
-    pub(super) bare: bool,
+    /// Nothing of the request was sent.
+    pub(super) nothing_sent: bool,
+    /// The connection ended before a byte of the response.
+    pub(super) no_response_bytes: bool,
+    /// The request was sent, and not even the head of a response was complete.
+    pub(super) no_response_head: bool,
 }
 
-impl Lost {
-    /// For a connection that was kept from earlier calls.
-    pub(super) fn on_kept(self) -> FailedCall {
-        let evidence = match (self.unsent, self.silent) {
-            (true, _) => ProcessingEvidence::Stale { sent: false },
-            (false, true) => ProcessingEvidence::Stale { sent: true },
-            (false, false) => ProcessingEvidence::Perhaps,
-        };
-        FailedCall { failure: self.failure, evidence }
-    }
-}
-
-/// The two halves of a connection over this socket: what sends requests, and what drives it.
+/// The two halves of a connection over this socket: the sender of requests, and the driver.
 pub(super) async fn handshake<S, B>(
     socket: S,
     read_limit: ReadLimit,
@@ -72,65 +69,71 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    let limited = TokioIo::new(LimitedSocket::new(socket, read_limit));
-    // A head of an answer must fit into one read.
-    Builder::new().read_buf_exact_size(Some(READ_BUFFER)).max_headers(MOST_HEADERS).handshake(limited).await
+    let limited = TokioIo::new(LimitedSocket { socket, read_limit });
+    // The head of an answer must fit into one read.
+    Builder::new().read_buf_exact_size(Some(READ_BUFFER)).max_headers(MAX_HEADERS).handshake(limited).await
 }
 
-/// Sends a request and collects its whole reply, of at most `limit` bytes, which is held in `room`.
+/// Sends a request and collects its whole reply of at most `limit` bytes.
 pub(super) async fn round_trip<B: Body + 'static>(
     sender: &mut SendRequest<B>,
     read_limit: &ReadLimit,
     request: Request<B>,
     limit: usize,
-    room: &Arc<AnswerRoom>,
-) -> Result<HttpReply, Lost> {
-    read_limit.expect_head(LARGEST_HEAD);
-    let response = sender.send_request(request).await.map_err(|error| Lost {
-        unsent: error.is_canceled(),
-        silent: !read_limit.has_read(),
-        bare: !error.is_canceled(),
+    answers: &Arc<AnswerBudget>,
+) -> Result<HttpReply, PostError> {
+    read_limit.expect_head(MAX_HEAD);
+    let response = sender.send_request(request).await.map_err(|error| PostError {
+        nothing_sent: error.is_canceled(),
+        no_response_bytes: !read_limit.has_read(),
+        no_response_head: !error.is_canceled(),
         failure: failure(&error),
     })?;
-    // Chunks of a few bytes each would be much more than what is in them.
-    read_limit.expect_body(LARGEST_HEAD + 2 * limit);
-    let reply = collect(response, limit, room).await;
-    reply.map_err(|failure| Lost { failure, unsent: false, silent: false, bare: false })
+    // The framing of small chunks is larger than their contents.
+    read_limit.expect_body(MAX_HEAD + 2 * limit);
+    collect(response, limit, answers).await.map_err(|failure| PostError {
+        failure,
+        nothing_sent: false,
+        no_response_bytes: false,
+        no_response_head: false,
+    })
 }
 
-async fn collect(response: Response<Incoming>, limit: usize, room: &Arc<AnswerRoom>) -> Result<HttpReply, CallFailure> {
+async fn collect(
+    response: Response<Incoming>,
+    limit: usize,
+    answers: &Arc<AnswerBudget>,
+) -> Result<HttpReply, CallFailure> {
     let status = response.status().as_u16();
     if status < 200 {
         return Err(CallFailure::NotHttp(format!("it answered with HTTP status {status}, which ends no call")));
     }
-    // Of several, Go reads the first.
+    // Go reads the first of several.
     let header = |name| response.headers().get(name).map(HeaderValue::as_bytes);
-    let retry_after = header(RETRY_AFTER).and_then(retry_after::read);
-    let readable_type = header(CONTENT_TYPE).is_none_or(media_type::is_readable);
-    let gzipped = header(CONTENT_ENCODING).is_some_and(gzip::is_ours);
+    let retry_after = header(RETRY_AFTER).and_then(header_values::retry_after);
+    let readable_type = header(CONTENT_TYPE).is_none_or(is_readable_media_type);
+    let gzipped = header(CONTENT_ENCODING).is_some_and(is_gzip);
     let mut body = response.into_body();
     if body.size_hint().lower() > limit as u64 {
         return Err(CallFailure::TooLarge { limit });
     }
-    // Copied from the buffers they were read into: a piece may be much smaller than what it would keep.
-    let (mut collected, mut pieces) = (Collected::new(room), 0);
+    // Chunks are copied: one may be much smaller than the read buffer that it would keep.
+    let (mut buffer, mut chunks) = (AnswerBuffer::new(answers), 0);
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(|error| failure(&error))?.into_data() else { continue };
-        pieces += 1;
-        if pieces > MOST_PIECES + collected.len() / SMALL_PIECE {
-            return Err(CallFailure::NotHttp(format!("its answer comes in more than {MOST_PIECES} tiny chunks")));
+        chunks += 1;
+        if chunks > MAX_SMALL_CHUNKS + buffer.len() / SMALL_CHUNK {
+            return Err(CallFailure::NotHttp(format!("its answer comes in more than {MAX_SMALL_CHUNKS} tiny chunks")));
         }
-        if collected.len() + data.len() > limit {
+        if buffer.len() + data.len() > limit {
             return Err(CallFailure::TooLarge { limit });
         }
-        collected.extend(&data)?;
+        buffer.extend(&data)?;
     }
-    let hold = collected.hold();
-    let reply = HttpReply { retry_after, readable_type, hold, ..HttpReply::new(status, collected.finish()) };
-    Ok(if gzipped { reply.gzipped(room) } else { reply })
+    Ok(HttpReply::received(ReplyHead { status, retry_after, readable_type, gzipped }, buffer))
 }
 
-/// Failure of the call that hyper's error stands for.
+/// Failure of the call for an error of hyper.
 fn failure(error: &hyper::Error) -> CallFailure {
     let source = Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
     let malformed =
@@ -139,7 +142,7 @@ fn failure(error: &hyper::Error) -> CallFailure {
     if error.is_parse() || malformed { CallFailure::NotHttp(chain) } else { CallFailure::Connection(chain) }
 }
 
-/// An error and its causes, as far as they say more than the error itself.
+/// An error and its causes, as far as they say more than it.
 pub(super) fn error_chain(error: &hyper::Error) -> String {
     let mut text = error.to_string();
     let mut source = Error::source(error);
@@ -151,4 +154,125 @@ pub(super) fn error_chain(error: &hyper::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+/// Number of bytes that a hook has sent since a call began, and the maximum.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ReadLimit(Arc<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    bytes: AtomicUsize,
+    /// Zero before the first call.
+    limit: AtomicUsize,
+}
+
+impl ReadLimit {
+    /// Begins a call, with that many bytes for the head of its answer.
+    pub(super) fn expect_head(&self, limit: usize) {
+        self.0.bytes.store(0, Relaxed);
+        self.0.limit.store(limit, Relaxed);
+    }
+
+    /// Allows that many bytes for the whole answer, once the head is complete.
+    pub(super) fn expect_body(&self, limit: usize) {
+        self.0.limit.store(limit, Relaxed);
+    }
+
+    pub(super) fn has_read(&self) -> bool {
+        self.0.bytes.load(Relaxed) > 0
+    }
+
+    /// Counts bytes; too many are an error.
+    fn add(&self, bytes: usize) -> io::Result<()> {
+        let limit = self.0.limit.load(Relaxed);
+        if self.0.bytes.fetch_add(bytes, Relaxed) + bytes <= limit {
+            return Ok(());
+        }
+        Err(io::Error::new(io::ErrorKind::InvalidData, format!("more than {limit} bytes and no end of the answer")))
+    }
+}
+
+/// A socket that reads within a [`ReadLimit`].
+#[derive(Debug)]
+pub(super) struct LimitedSocket<S> {
+    socket: S,
+    read_limit: ReadLimit,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for LimitedSocket<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let result = Pin::new(&mut self.socket).poll_read(cx, buf);
+        let read = buf.filled().len() - before;
+        if read > 0 {
+            self.read_limit.add(read)?;
+        }
+        result
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for LimitedSocket<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}
+
+/// Capacity of the pipe of [`read_http1`].
+const PIPE: usize = 64 << 10;
+
+/// Reads a reply of at most `limit` bytes from a server that sends these parts and closes the connection, for
+/// `fuzz/oracles/http1.rs`.
+///
+/// # Errors
+/// There is no reply in them.
+pub async fn read_http1(parts: &[&[u8]], limit: usize, memory: &Arc<MemoryBudget>) -> Result<HttpReply, CallFailure> {
+    let (ours, mut theirs) = duplex(PIPE);
+    let (read_limit, answers) = (ReadLimit::default(), AnswerBudget::new(memory));
+    let connected = handshake::<_, Empty<Bytes>>(ours, read_limit.clone()).await;
+    let (mut sender, connection) = connected.map_err(|error| CallFailure::NotHttp(error_chain(&error)))?;
+    let request = Request::post("/").header(HOST, "hook").body(Empty::new());
+    let request = request.map_err(|error| CallFailure::Unwritable(error.to_string()))?;
+    let server = async move {
+        for part in parts {
+            if theirs.write_all(part).await.is_err() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        drop(theirs);
+        pending::<Infallible>().await
+    };
+    let driver = async {
+        // The failure of the request says why it ended.
+        let _ = connection.await;
+        pending::<Infallible>().await
+    };
+    // In this order: the request is sent before the server sends anything.
+    tokio::select! {
+        biased;
+        reply = round_trip(&mut sender, &read_limit, request, limit, &answers) => reply.map_err(|error| error.failure),
+        never = driver => match never {},
+        never = server => match never {},
+    }
 }

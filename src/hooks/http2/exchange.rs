@@ -1,43 +1,43 @@
-//! Exchange: a call and its answer while it arrives.
+//! Exchange: a call over HTTP/2, its answer while it arrives, and the result that it ends with.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 
-use super::super::{
-    answer_room::AnswerRoom,
-    call::Call,
-    collected::Collected,
-    failed_call::{FailedCall, ProcessingEvidence},
-    protocol::{ResponseHead, fields::ResponseFields, request_head::RequestHeads},
-    reply::Reply,
-};
 use crate::{
-    http2::{Exchange, ExchangeFailure, GoAway, UnprocessedExchange},
+    hooks::{
+        answer_buffer::{AnswerBudget, AnswerBuffer},
+        call::{Call, FailedCall, ProcessingEvidence},
+        protocol::{
+            fields::{ResponseFields, ResponseHead},
+            request_head::RequestHeads,
+        },
+        reply::Reply,
+    },
+    http2::{Exchange, ExchangeFailure, GoAway, RequestHead, UnprocessedExchange},
     model::CallFailure,
 };
 
 /// A call and its answer while it arrives.
 #[derive(Debug)]
-pub(in super::super) struct CallExchange {
+pub(super) struct CallExchange {
     call: Call,
-    /// The largest answer, in bytes.
+    /// Maximum size of the answer in bytes.
     limit: usize,
     head: Option<ResponseHead>,
-    body: Collected,
+    body: AnswerBuffer,
 }
 
 impl CallExchange {
-    /// Its answer is no larger than `limit`, and held in `room`.
-    pub(in super::super) fn new(call: Call, limit: usize, room: &Arc<AnswerRoom>) -> Self {
-        Self { call, limit, head: None, body: Collected::new(room) }
+    /// A call with an answer of at most `limit` bytes.
+    pub(super) fn new(call: Call, limit: usize, answers: &Arc<AnswerBudget>) -> Self {
+        Self { call, limit, head: None, body: AnswerBuffer::new(answers) }
     }
 
-    pub(in super::super) fn call(&self) -> &Call {
-        &self.call
-    }
-
-    pub(in super::super) fn into_call(self) -> Call {
+    pub(super) fn into_call(self) -> Call {
         self.call
     }
 
@@ -81,19 +81,19 @@ impl Exchange for CallExchange {
 
     fn head(&mut self, status: u16, fields: ResponseFields) -> Result<(), CallFailure> {
         let head = self.head.insert(ResponseHead { status, fields });
-        self.call.request.protocol().refuses(head, self.limit).map_or(Ok(()), Err)
+        self.call.request.refuses(head, self.limit).map_or(Ok(()), Err)
     }
 
     fn data(&mut self, part: &[u8]) -> Result<(), CallFailure> {
         let limit = self.limit;
-        if self.body.len() + part.len() > limit + self.call.request.protocol().envelope() {
+        if self.body.len() + part.len() > limit + self.call.request.overhead() {
             return Err(CallFailure::TooLarge { limit });
         }
         self.body.extend(part)
     }
 
     fn complete(self, trailers: Option<ResponseFields>) {
-        let result = self.call.request.protocol().judge(self.head.unwrap_or_default(), trailers, self.body);
+        let result = self.call.request.judge(self.head.unwrap_or_default(), trailers, self.body);
         self.call.responses.deliver(self.call.tag, result.map_err(FailedCall::from));
     }
 
@@ -101,17 +101,27 @@ impl Exchange for CallExchange {
         let failure = match failure {
             ExchangeFailure::Lost(why) => CallFailure::Connection(why.to_owned()),
             ExchangeFailure::Reset(code) => CallFailure::Connection(format!("the hook reset the call: {code}")),
-            ExchangeFailure::Malformed(what) => self.call.request.protocol().malformed(what),
+            ExchangeFailure::Malformed(what) => self.call.request.malformed(what),
             ExchangeFailure::Refused(failure) => failure,
         };
         self.deliver(Err(failure.into()));
     }
 }
 
+impl RequestHead<CallExchange> for RequestHeads {
+    fn table_size(&mut self, size: u32) {
+        self.encoder.table_size(size);
+    }
+
+    fn write(&mut self, exchange: &CallExchange, left: Duration, out: &mut Vec<u8>) -> bool {
+        let call = &exchange.call;
+        call.request.write_head(call.hops, call.body.len(), left, self, out);
+        self.encoder.is_relied_on()
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::{
         hooks::{HookRequest, HttpReply, HttpRequest, Responses, Reuse::Allowed},
@@ -127,7 +137,7 @@ mod tests {
         let (body, deadline, hops) = (Rope::new([]), Instant::now(), Hops::FIRST);
         let call =
             Call { request, body, deadline, responses: responses.clone(), tag: 0, reuse: Allowed, resends: 0, hops };
-        (responses, CallExchange::new(call, LIMIT, &AnswerRoom::unlimited()))
+        (responses, CallExchange::new(call, LIMIT, &AnswerBudget::unlimited()))
     }
 
     fn settled(responses: &Responses) -> Result<Reply, FailedCall> {
@@ -135,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn trailers_say_nothing_about_a_review() {
+    fn trailers_of_a_post_are_ignored() {
         let (responses, mut exchange) = posted();
         assert_eq!(exchange.head(409, ResponseFields::default()), Ok(()));
         assert_eq!(exchange.data(b"no"), Ok(()));
@@ -144,14 +154,14 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_has_a_limit() {
+    fn an_answer_beyond_the_limit_is_a_call_failure() {
         let (_, mut exchange) = posted();
         assert_eq!(exchange.data(&[0; LIMIT]), Ok(()));
         assert_eq!(exchange.data(b"x"), Err(CallFailure::TooLarge { limit: LIMIT }));
     }
 
     #[test]
-    fn a_failure_is_reported_in_the_terms_of_the_protocol() {
+    fn a_failed_exchange_is_reported_in_the_terms_of_its_protocol() {
         for (failure, message) in [
             (ExchangeFailure::Lost("gone"), CallFailure::Connection("gone".into())),
             (ExchangeFailure::Reset("CANCEL"), CallFailure::Connection("the hook reset the call: CANCEL".into())),

@@ -1,25 +1,438 @@
 //! HTTP/2 to hooks: the protocol of [`crate::http2`] over a socket, with calls as its exchanges.
 //!
-//! | file | owns |
-//! | --- | --- |
-//! | `driver` | a connection and its socket: commands in, bytes out and in, the time |
-//! | `exchange` | a call and its answer while it arrives |
-//! | `alarm` | one timer for all deadlines |
+//! [`Http2Connection`] owns the socket: commands in, bytes out and in, the time. A lost connection fails its calls here, and
+//! `exchange` turns the end of each call into its result.
 
-mod alarm;
-mod driver;
 mod exchange;
-#[cfg(test)]
-pub(super) mod scripted;
-#[cfg(test)]
-mod worst_cases;
 
-pub(super) use driver::{Http2Connection, Limits};
-pub(super) use exchange::CallExchange;
+use std::{
+    borrow::Cow,
+    future::poll_fn,
+    io,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::{Duration, Instant},
+};
 
-/// Cuts a message into the frames one call sends, as a worker's client does, and says how many bytes that makes. The
-/// bytes go nowhere: this is what `benches/fanout.rs` measures.
-#[doc(hidden)]
-pub fn frames_of(call: super::Call) -> usize {
-    crate::http2::frames_of(CallExchange::new(call, 0, &super::answer_room::AnswerRoom::unlimited()))
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    sync::mpsc::UnboundedReceiver,
+    time::{Sleep, sleep_until},
+};
+
+use self::exchange::CallExchange;
+use super::{
+    answer_buffer::AnswerBudget,
+    call::Call,
+    commands::{Command, report_connected},
+    protocol::request_head::RequestHeads,
+};
+use crate::{
+    clock::now,
+    http2::{ClientConnection, Config, ProtocolFault},
+    memory::{MemoryBudget, Purpose, Reservation},
+};
+
+/// Reasons why a connection takes no more calls.
+const DRAINING_REASON: &str = "the hook takes no more calls on this connection";
+const STARVED_REASON: &str = "the hook gives no room for calls on this connection";
+/// Time without write progress after which a connection is closed.
+const WRITE_STALL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Maximum number of bytes read in one turn: a hook that sends without a pause must not keep the worker from others.
+const MAX_READ_PER_TURN: usize = 256 << 10;
+
+/// Limits of one connection.
+#[derive(Clone, Debug)]
+pub(super) struct Limits {
+    /// Bytes gathered for one write.
+    pub(super) batch: usize,
+    /// Maximum size of an answer in bytes.
+    pub(super) answer: usize,
+    /// Memory for answers.
+    pub(super) answers: Arc<AnswerBudget>,
+    /// Memory for queued bytes of calls that are over.
+    pub(super) memory: Arc<MemoryBudget>,
 }
+
+/// Outcome of [`Http2Connection::drive`]: the connection takes no more calls.
+#[derive(Debug)]
+pub(super) struct DriveOutcome<S> {
+    /// Reason; `None` if there are no further commands.
+    pub(super) why: Option<String>,
+    /// Calls that never began, to be sent over another connection.
+    pub(super) unsent: Vec<Call>,
+    /// The connection itself if the hook still answers calls on it: to be driven by [`Http2Connection::finish_calls`].
+    pub(super) draining: Option<Http2Connection<S>>,
+    /// True if the hook has answered a call on it.
+    pub(super) answered: bool,
+    /// True if the hook's flow control left no room for calls.
+    pub(super) starved: bool,
+}
+
+/// Ways in which [`Http2Connection::poll_drive`] ends.
+enum DriveEnd {
+    /// There are no further commands, and the last answer has arrived.
+    Idle,
+    /// The hook takes no new calls on the connection, but answers those it has.
+    Draining,
+    /// The connection is lost.
+    Lost(ConnectionError),
+}
+
+/// Reason why a connection is lost.
+#[derive(Debug)]
+enum ConnectionError {
+    /// The hook broke the protocol, and is sent GOAWAY.
+    Fault(ProtocolFault),
+    /// The connection carries nothing any more.
+    Lost(Cow<'static, str>),
+}
+
+impl From<ProtocolFault> for ConnectionError {
+    fn from(fault: ProtocolFault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl From<io::Error> for ConnectionError {
+    fn from(error: io::Error) -> Self {
+        Self::Lost(error.to_string().into())
+    }
+}
+
+/// An HTTP/2 connection to one hook, and its socket; driven by one task.
+#[derive(Debug)]
+pub(super) struct Http2Connection<S> {
+    io: S,
+    limits: Limits,
+    connection: ClientConnection<CallExchange>,
+    alarm: Alarm,
+    /// True if nothing is held back by TLS.
+    flushed: bool,
+    /// True if the socket did not take all of the last write.
+    write_blocked: bool,
+    /// Time since which the socket has taken nothing.
+    stalled_since: Option<Instant>,
+    /// Memory of queued bytes of calls that are over.
+    orphaned: Reservation,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
+    /// A connection over this socket, with our part of the handshake queued.
+    pub(super) fn new(io: S, limits: Limits, https: bool, authority: &str) -> Self {
+        let config = Config { batch: limits.batch, clock: now };
+        let orphaned = limits.memory.empty(Purpose::Queue);
+        Self {
+            io,
+            limits,
+            connection: ClientConnection::new(config, RequestHeads::new(https, authority)),
+            alarm: Alarm::default(),
+            flushed: true,
+            write_blocked: false,
+            stalled_since: None,
+            orphaned,
+        }
+    }
+
+    /// Waits for the hook's part of the handshake.
+    pub(super) async fn handshake(&mut self) -> Result<(), String> {
+        poll_fn(|cx| match self.poll_io(cx) {
+            Err(error) => Poll::Ready(Err(self.message(&error))),
+            Ok(()) if self.connection.is_established() => Poll::Ready(Ok(())),
+            Ok(()) => Poll::Pending,
+        })
+        .await
+    }
+
+    /// Carries out commands until the connection takes no more calls. Every call is then settled, in
+    /// [`DriveOutcome::unsent`], or will be answered on [`DriveOutcome::draining`]. A call whose deadline passes is dropped
+    /// without being settled: its owner knows the deadline too.
+    pub(super) async fn drive(
+        mut self,
+        commands: &mut UnboundedReceiver<Command>,
+        first: Vec<Call>,
+    ) -> DriveOutcome<S> {
+        for call in first {
+            self.submit(call);
+        }
+        let end = poll_fn(|cx| self.poll_drive(cx, commands)).await;
+        let unsent = self.connection.take_waiting().map(CallExchange::into_call).collect();
+        let (answered, starved) = (self.connection.has_answered(), self.connection.is_starved());
+        let (why, draining) = match end {
+            DriveEnd::Idle => (None, None),
+            DriveEnd::Draining => {
+                let why = if starved { STARVED_REASON } else { DRAINING_REASON };
+                let goaway = self.connection.goaway().map(|goaway| format!("{why}: {goaway}"));
+                (goaway.or_else(|| Some(why.to_owned())), Some(self))
+            }
+            DriveEnd::Lost(error) => (Some(self.close(error).await), None),
+        };
+        DriveOutcome { why, unsent, draining, answered, starved }
+    }
+
+    /// Waits for the answers still due on a connection that takes no new calls; their deadlines bound the time.
+    pub(super) async fn finish_calls(&mut self) {
+        let lost = poll_fn(|cx| match self.poll_io(cx) {
+            Err(error) => Poll::Ready(Some(error)),
+            Ok(()) if self.connection.is_idle() => Poll::Ready(None),
+            Ok(()) => Poll::Pending,
+        })
+        .await;
+        if let Some(error) = lost {
+            self.close(error).await;
+        }
+    }
+
+    /// True if every call is settled.
+    pub(super) fn is_settled(&self) -> bool {
+        self.connection.is_idle()
+    }
+
+    /// Resets abandoned calls.
+    pub(super) fn cancel_abandoned(&mut self) {
+        self.connection.cancel_abandoned();
+    }
+
+    /// Fails the calls that are left.
+    pub(super) fn fail_calls(&mut self, why: &str) {
+        self.connection.fail(why);
+    }
+
+    fn submit(&mut self, call: Call) {
+        self.connection.submit(CallExchange::new(call, self.limits.answer, &self.limits.answers));
+    }
+
+    /// Sends GOAWAY to a hook that broke the protocol, fails the calls that are left, and returns the reason.
+    async fn close(&mut self, error: ConnectionError) -> String {
+        if let ConnectionError::Fault(fault) = error {
+            self.connection.send_goaway(fault);
+            // Bytes that do not leave at once are lost, which does no harm.
+            poll_fn(|cx| {
+                Poll::Ready((self.poll_write(cx).is_ready(), Pin::new(&mut self.io).poll_flush(cx).is_ready()))
+            })
+            .await;
+        }
+        let why = self.message(&error);
+        self.connection.fail(&why);
+        why
+    }
+
+    /// The error, and the hook's GOAWAY before it.
+    fn message(&self, error: &ConnectionError) -> String {
+        let what: Cow<'_, str> = match error {
+            ConnectionError::Fault(fault) => format!("the hook {}", fault.what).into(),
+            ConnectionError::Lost(what) => (&**what).into(),
+        };
+        match self.connection.goaway() {
+            Some(goaway) => format!("{what}, after {goaway}"),
+            None => what.into_owned(),
+        }
+    }
+
+    fn poll_drive(&mut self, cx: &mut Context<'_>, commands: &mut UnboundedReceiver<Command>) -> Poll<DriveEnd> {
+        let (mut closed, mut abandoned) = (false, false);
+        loop {
+            match commands.poll_recv(cx) {
+                Poll::Ready(Some(Command::Ask(call))) => self.submit(call),
+                Poll::Ready(Some(Command::CancelAbandoned)) => abandoned = true,
+                Poll::Ready(Some(Command::Probe(probe))) => report_connected(probe),
+                Poll::Ready(None) => {
+                    closed = true;
+                    break;
+                }
+                Poll::Pending => break,
+            }
+        }
+        // Once for all commands: the time would otherwise grow with the square of the number of calls.
+        if abandoned {
+            self.connection.cancel_abandoned();
+        }
+        if let Err(error) = self.poll_io(cx) {
+            return Poll::Ready(DriveEnd::Lost(error));
+        }
+        if self.connection.is_closing() {
+            return Poll::Ready(DriveEnd::Draining);
+        }
+        if closed && self.connection.is_idle() && self.connection.queued() == 0 {
+            return Poll::Ready(DriveEnd::Idle);
+        }
+        Poll::Pending
+    }
+
+    /// Makes all progress that socket and time allow.
+    fn poll_io(&mut self, cx: &mut Context<'_>) -> Result<(), ConnectionError> {
+        loop {
+            // Late calls first, so that none of them is sent.
+            while self.poll_alarm(cx).is_ready() {
+                self.expire(now())?;
+            }
+            self.poll_socket(cx)?;
+            self.reserve_orphaned()?;
+            self.connection.track_waiting();
+            if self.poll_alarm(cx).is_pending() {
+                return Ok(());
+            }
+            self.expire(now())?;
+        }
+    }
+
+    /// Time at which the connection is closed if the socket goes on taking nothing.
+    fn stall_deadline(&self) -> Option<Instant> {
+        let waits = self.connection.queued() > 0 || !self.flushed;
+        self.stalled_since.filter(|_| waits).map(|since| since + WRITE_STALL_TIMEOUT)
+    }
+
+    fn poll_alarm(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.alarm.poll(cx, self.connection.next_deadline().into_iter().chain(self.stall_deadline()).min())
+    }
+
+    /// Drops late calls; fails if the socket has taken nothing for too long.
+    fn expire(&mut self, now: Instant) -> Result<(), ConnectionError> {
+        self.connection.expire(now);
+        if self.stall_deadline().is_some_and(|deadline| deadline <= now) {
+            return Err(ConnectionError::Lost("the hook has taken nothing of what it was sent for 10 s".into()));
+        }
+        Ok(())
+    }
+
+    /// Reserves memory for queued bytes of calls that are over.
+    fn reserve_orphaned(&mut self) -> Result<(), ConnectionError> {
+        let (copied, held) = (self.connection.copied(), self.orphaned.bytes());
+        if copied < held {
+            self.orphaned.shrink_to(copied);
+        } else if !self.orphaned.try_grow(copied - held) {
+            return Err(ConnectionError::Lost(
+                "gatepost has no memory budget left for what the hook does not read".into(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Reads what there is, up to a limit, and writes all that the socket takes.
+    fn poll_socket(&mut self, cx: &mut Context<'_>) -> Result<(), ConnectionError> {
+        let mut read = 0;
+        loop {
+            match self.poll_read(cx) {
+                Poll::Ready(Ok(0)) => return Err(ConnectionError::Lost("the hook closed the connection".into())),
+                Poll::Ready(more) => {
+                    let more = more?;
+                    read += more;
+                    self.receive(more)?;
+                }
+                Poll::Pending => break,
+            }
+            if read >= MAX_READ_PER_TURN {
+                // Wakes this task after the others have had their turn.
+                let _ = pin!(tokio::task::yield_now()).poll(cx);
+                break;
+            }
+        }
+        self.poll_write_all(cx).or_else(|error| self.drain_reads(cx, error))
+    }
+
+    /// Reads what arrived before a write failed: the hook may have answered and closed just before.
+    fn drain_reads(&mut self, cx: &mut Context<'_>, error: ConnectionError) -> Result<(), ConnectionError> {
+        while let Poll::Ready(Ok(more @ 1..)) = self.poll_read(cx) {
+            self.receive(more)?;
+        }
+        Err(error)
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut room = ReadBuf::new(self.connection.read_buffer());
+        Pin::new(&mut self.io).poll_read(cx, &mut room).map_ok(|()| room.filled().len())
+    }
+
+    fn receive(&mut self, len: usize) -> Result<(), ConnectionError> {
+        let received = self.connection.receive(len);
+        let goaway = self.connection.goaway();
+        for unprocessed in self.connection.take_unprocessed() {
+            CallExchange::report(unprocessed, goaway);
+        }
+        Ok(received?)
+    }
+
+    /// Writes once. Ready with 0 if nothing is queued.
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let io = Pin::new(&mut self.io);
+        let written = self.connection.offer(|slices| {
+            let written = io.poll_write_vectored(cx, slices);
+            let taken = if let Poll::Ready(Ok(taken)) = written { taken } else { 0 };
+            (written, taken)
+        });
+        match written {
+            None => Poll::Ready(Ok(0)),
+            Some(Poll::Ready(Ok(0))) => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+            Some(written) => written,
+        }
+    }
+
+    fn poll_write_all(&mut self, cx: &mut Context<'_>) -> Result<(), ConnectionError> {
+        loop {
+            if !self.write_blocked {
+                self.connection.queue_frames();
+            }
+            match self.poll_write(cx) {
+                // Nothing is queued any more. If it was withdrawn, the ready streams may queue something now.
+                Poll::Ready(Ok(0)) if std::mem::take(&mut self.write_blocked) => {}
+                Poll::Ready(Ok(0)) => break,
+                Poll::Ready(written) => {
+                    written?;
+                    (self.flushed, self.write_blocked, self.stalled_since) = (false, false, None);
+                }
+                Poll::Pending => {
+                    self.write_blocked = true;
+                    self.stalled_since.get_or_insert_with(now);
+                    return Ok(());
+                }
+            }
+        }
+        if !self.flushed {
+            match Pin::new(&mut self.io).poll_flush(cx) {
+                Poll::Ready(flushed) => {
+                    flushed?;
+                    (self.flushed, self.stalled_since) = (true, None);
+                }
+                Poll::Pending => drop(self.stalled_since.get_or_insert_with(now)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One timer for all deadlines of a connection.
+#[derive(Debug, Default)]
+struct Alarm {
+    timer: Option<Pin<Box<Sleep>>>,
+    set_for: Option<Instant>,
+}
+
+impl Alarm {
+    /// Ready at that time, or at an earlier one that it was set for; never without a time.
+    fn poll(&mut self, cx: &mut Context<'_>, next: Option<Instant>) -> Poll<()> {
+        let Some(next) = next else { return Poll::Pending };
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(next.into())));
+        // A timer that is set for an earlier time is left as it is, which saves a reset for each call.
+        if self.set_for.is_none_or(|set_for| set_for > next) {
+            timer.as_mut().reset(next.into());
+            self.set_for = Some(next);
+        }
+        ready!(timer.as_mut().poll(cx));
+        self.set_for = None;
+        Poll::Ready(())
+    }
+}
+
+/// Cuts the body of a call into frames as a worker's client does, and returns how many bytes that makes. The bytes go
+/// nowhere: `benches/fanout.rs` measures this.
+#[doc(hidden)]
+pub fn frames_of(call: Call) -> usize {
+    crate::http2::frames_of(CallExchange::new(call, 0, &AnswerBudget::unlimited()))
+}
+
+#[cfg(test)]
+pub(super) mod testing;
+#[cfg(test)]
+mod tests;

@@ -5,12 +5,10 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{
-    Protocol, ResponseHead,
-    fields::ResponseFields,
-    request_head::{Field, RequestHeads},
+    fields::{ResponseFields, ResponseHead},
+    request_head::{Field, Method, RequestHeads},
 };
 use crate::{
-    hooks::{call::Method, collected::Collected, reply::Reply},
     hpack::{FieldName, literal},
     model::{CallFailure, Hops},
     wire::{inbound::FRAME_HEAD, names::NAMESPACE_LABELS},
@@ -25,8 +23,9 @@ pub struct GrpcRequest {
     pub namespace_labels: Option<Bytes>,
 }
 
-impl Protocol for GrpcRequest {
-    fn write_head(&self, hops: Hops, _: usize, left: Duration, heads: &mut RequestHeads, out: &mut Vec<u8>) {
+impl GrpcRequest {
+    /// Appends the header block of the call.
+    pub(super) fn write_head(&self, hops: Hops, left: Duration, heads: &mut RequestHeads, out: &mut Vec<u8>) {
         heads.begin(out);
         for field in [Field::Path(self.method), Field::Authority, Field::Te, Field::Grpc, Field::UserAgent] {
             heads.field(field, out);
@@ -37,40 +36,22 @@ impl Protocol for GrpcRequest {
             literal(FieldName::Text(NAMESPACE_LABELS.as_bytes()), value, out);
         }
     }
-
-    /// Failure by the headers of something that is no gRPC server.
-    fn refuses(&self, head: &ResponseHead, _: usize) -> Option<CallFailure> {
-        if head.status != 200 {
-            return Some(CallFailure::NotGrpc(format!("it answered with HTTP status {}", head.status)));
-        }
-        match head.fields.grpc {
-            Some(true) => None,
-            Some(false) => Some(self.malformed("its content type is not application/grpc")),
-            None => Some(self.malformed("its answer has no content type")),
-        }
-    }
-
-    fn envelope(&self) -> usize {
-        FRAME_HEAD
-    }
-
-    fn malformed(&self, what: &str) -> CallFailure {
-        CallFailure::NotGrpc(what.into())
-    }
-
-    fn judge(
-        &self,
-        head: ResponseHead,
-        trailers: Option<ResponseFields>,
-        body: Collected,
-    ) -> Result<Reply, CallFailure> {
-        judge(head.fields, trailers, body.finish()).map(Reply::Grpc)
-    }
 }
 
-/// Judges a call that has ended with these trailers; without any, its headers must have been all there was
+/// Failure of a call whose answer is not from a gRPC server.
+pub(super) fn refuses(head: &ResponseHead) -> Option<CallFailure> {
+    let what = match (head.status, head.fields.grpc) {
+        (200, Some(true)) => return None,
+        (200, Some(false)) => "its content type is not application/grpc".to_owned(),
+        (200, None) => "its answer has no content type".to_owned(),
+        (status, _) => format!("it answered with HTTP status {status}"),
+    };
+    Some(CallFailure::NotGrpc(what))
+}
+
+/// Message or failure of a call whose answer is complete. Without trailers, its headers must be all there is
 /// ("trailers-only").
-fn judge(head: ResponseFields, trailers: Option<ResponseFields>, body: Bytes) -> Result<Bytes, CallFailure> {
+pub(super) fn judge(head: ResponseFields, trailers: Option<ResponseFields>, body: Bytes) -> Result<Bytes, CallFailure> {
     let refused = |what: &str| Err(CallFailure::NotGrpc(what.into()));
     if head.content_length.is_some_and(|len| len != body.len() as u64) {
         return refused("its answer is not as long as its content-length says");
@@ -131,8 +112,8 @@ fn code_name(code: u32) -> &'static str {
     NAMES.get(code as usize).copied().unwrap_or("UNKNOWN")
 }
 
-/// A hook's text as people may read it: percent-decoded, no control characters, at most 256 characters.
-pub(in super::super) fn percent_decoded(text: &[u8]) -> String {
+/// A hook's text for people: percent-decoded, without control characters, at most 256 characters.
+pub(super) fn percent_decoded(text: &[u8]) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((&byte, after)) = rest.split_first() {
@@ -156,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hook_s_text_is_made_readable() {
+    fn a_grpc_message_is_percent_decoded_and_cut() {
         assert_eq!(percent_decoded(b"no%20way%21%0a"), "no way!");
         assert_eq!(percent_decoded(b"100% sure %z"), "100% sure %z");
         assert_eq!(percent_decoded(b"%c3%a9"), "é");
@@ -164,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_says_once_and_at_its_end_how_it_went() {
+    fn a_grpc_status_comes_once_and_at_the_end() {
         let answered = |len| ResponseFields { grpc: Some(true), content_length: len, ..Default::default() };
         let status = |status| ResponseFields { grpc_status: Some(status), ..Default::default() };
         let body = || Bytes::from_static(&[0, 0, 0, 0, 1, 7]);
@@ -185,20 +166,19 @@ mod tests {
     }
 
     #[test]
-    fn headers_must_be_those_of_grpc() {
-        let request = GrpcRequest { method: Method::Review, namespace_labels: None };
-        let refuses = |status, grpc| {
+    fn answers_without_grpc_headers_are_refused() {
+        let refused = |status, grpc| {
             let fields = ResponseFields { grpc, ..Default::default() };
-            request.refuses(&ResponseHead { status, fields }, 0)
+            refuses(&ResponseHead { status, fields })
         };
-        assert_eq!(refuses(200, Some(true)), None);
+        assert_eq!(refused(200, Some(true)), None);
         for (status, grpc) in [(204, Some(true)), (404, Some(true)), (200, Some(false)), (200, None)] {
-            assert!(matches!(refuses(status, grpc), Some(CallFailure::NotGrpc(_))), "{status} {grpc:?}");
+            assert!(matches!(refused(status, grpc), Some(CallFailure::NotGrpc(_))), "{status} {grpc:?}");
         }
     }
 
     #[test]
-    fn a_message_must_be_whole() {
+    fn an_incomplete_grpc_message_is_refused() {
         let message = |framed: Vec<u8>| message(framed.into());
         assert_eq!(message(vec![0, 0, 0, 0, 2, 7, 8]), Ok(Bytes::from_static(&[7, 8])));
         assert!(message(vec![0, 0, 0, 0, 3, 7, 8]).is_err());

@@ -1,25 +1,32 @@
-//! Protocol: encoding of requests to a hook, and judgement of its answers. One file for each, and its place in
-//! [`HookRequest`].
+//! Protocols of hooks: how a request is encoded, and how its answer is judged.
+//!
+//! To add a protocol: a variant of [`HookRequest`], a file for it, and an arm in each match below.
 //!
 //! | file | owns |
 //! | --- | --- |
-//! | `grpc` | gRPC: the head of a call, what its headers and trailers say |
-//! | `http` | a POST of a review, and its response |
-//! | `fields` | the fields of responses that either acts on |
-//! | `request_head` | what the heads of all requests over one HTTP/2 connection share |
+//! | `grpc` | a gRPC call |
+//! | `http` | a POST of a review |
+//! | `fields` | heads of answers, and the fields in them that either acts on |
+//! | `request_head` | heads of requests, and the encoder that those over one HTTP/2 connection share |
 
 pub(super) mod fields;
-pub(super) mod grpc;
-pub(super) mod http;
+mod grpc;
+mod http;
 pub(super) mod request_head;
 
 use std::time::Duration;
 
-use self::{fields::ResponseFields, request_head::RequestHeads};
-use super::{collected::Collected, reply::Reply};
-use crate::model::{CallFailure, Hops};
+use self::{
+    fields::{ResponseFields, ResponseHead},
+    request_head::RequestHeads,
+};
+use super::{answer_buffer::AnswerBuffer, reply::Reply};
+use crate::{
+    model::{CallFailure, Hops},
+    wire::inbound::FRAME_HEAD,
+};
 
-pub use self::{grpc::GrpcRequest, http::HttpRequest};
+pub use self::{grpc::GrpcRequest, http::HttpRequest, request_head::Method};
 
 /// Request to a hook, in the terms of its protocol.
 #[derive(Clone, Debug)]
@@ -30,43 +37,56 @@ pub enum HookRequest {
     Http(HttpRequest),
 }
 
-/// Encoding of requests and judgement of responses over HTTP/2, for one protocol.
-pub(super) trait Protocol {
-    /// Appends the header block of a request with a body of `len` bytes and so much time left.
-    fn write_head(&self, hops: Hops, len: usize, left: Duration, heads: &mut RequestHeads, out: &mut Vec<u8>);
+impl HookRequest {
+    /// Appends the header block, over HTTP/2, of this request with a body of `len` bytes and the time `left`.
+    pub(super) fn write_head(
+        &self,
+        hops: Hops,
+        len: usize,
+        left: Duration,
+        heads: &mut RequestHeads,
+        out: &mut Vec<u8>,
+    ) {
+        match self {
+            Self::Grpc(request) => request.write_head(hops, left, heads, out),
+            Self::Http(request) => request.write_head(hops, len, heads, out),
+        }
+    }
 
-    /// Is it clear by the head of its answer that there will be none? Then the rest need not be heard.
-    fn refuses(&self, head: &ResponseHead, limit: usize) -> Option<CallFailure>;
+    /// Failure that is certain from the head of an answer, whose rest is then not read.
+    pub(super) fn refuses(&self, head: &ResponseHead, limit: usize) -> Option<CallFailure> {
+        match self {
+            Self::Grpc(_) => grpc::refuses(head),
+            Self::Http(_) => http::refuses(head, limit),
+        }
+    }
 
-    /// Bytes of a body that are not the answer's own.
-    fn envelope(&self) -> usize;
+    /// Number of bytes of a body that are not part of the answer.
+    pub(super) fn overhead(&self) -> usize {
+        match self {
+            Self::Grpc(_) => FRAME_HEAD,
+            Self::Http(_) => 0,
+        }
+    }
 
-    /// The hook broke the rules of the protocol.
-    fn malformed(&self, what: &str) -> CallFailure;
+    /// Failure of a call whose answer breaks the rules of the protocol.
+    pub(super) fn malformed(&self, what: &str) -> CallFailure {
+        match self {
+            Self::Grpc(_) => CallFailure::NotGrpc(what.into()),
+            Self::Http(_) => CallFailure::NotHttp(what.into()),
+        }
+    }
 
-    /// Judges an answer that has ended.
-    fn judge(
+    /// Judges a complete answer over HTTP/2.
+    pub(super) fn judge(
         &self,
         head: ResponseHead,
         trailers: Option<ResponseFields>,
-        body: Collected,
-    ) -> Result<Reply, CallFailure>;
-}
-
-/// Head of an answer.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct ResponseHead {
-    /// The final status, 200 to 999.
-    pub(super) status: u16,
-    pub(super) fields: ResponseFields,
-}
-
-impl HookRequest {
-    /// The request in the terms of its protocol.
-    pub(super) fn protocol(&self) -> &dyn Protocol {
+        body: AnswerBuffer,
+    ) -> Result<Reply, CallFailure> {
         match self {
-            Self::Grpc(request) => request,
-            Self::Http(request) => request,
+            Self::Grpc(_) => grpc::judge(head.fields, trailers, body.finish()).map(Reply::Grpc),
+            Self::Http(_) => http::judge(&head, body).map(Reply::Http),
         }
     }
 }

@@ -1,22 +1,88 @@
-//! Request heads: encoder state that the heads of all requests over one HTTP/2 connection share.
+//! Heads of requests: what gRPC calls and POSTs consist of besides their bodies, and the encoder that all requests over
+//! one HTTP/2 connection share. Source: `docs/reference/webhook-semantics.md` §9.
 
-use std::time::Duration;
+use std::{io::Write, time::Duration};
 
-use super::super::{
-    call::Method,
-    gzip,
-    http2::CallExchange,
-    post::{Media, USER_AGENT},
-};
 use crate::{
+    hooks::header_values::GZIP,
     hpack::{Encoder, FieldName, entry, short_literal},
-    http2::RequestHead,
-    model::Hops,
+    model::{Hops, HttpForm},
+    wire::names,
 };
 
-/// A field that is put into the peer's table.
+/// Method of a gRPC call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Field {
+pub enum Method {
+    /// `gatepost.v1.Admission/Review`
+    Review,
+    /// `gatepost.v1.Admission/Mutate`
+    Mutate,
+    /// `gatepost.v1.Admission/Validate`
+    Validate,
+    /// `grpc.health.v1.Health/Check`
+    Health,
+}
+
+impl Method {
+    /// The request path.
+    pub const fn path(self) -> &'static str {
+        match self {
+            Self::Review => names::REVIEW,
+            Self::Mutate => names::MUTATE,
+            Self::Validate => names::VALIDATE,
+            Self::Health => names::HEALTH_CHECK,
+        }
+    }
+}
+
+/// User agent.
+pub(in crate::hooks) const USER_AGENT: &str = concat!("gatepost/", env!("CARGO_PKG_VERSION"));
+
+/// The two media types of reviews over HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::hooks) enum Media {
+    Json,
+    Protobuf,
+}
+
+impl Media {
+    pub(in crate::hooks) const fn of(form: HttpForm) -> Self {
+        match form {
+            HttpForm::Json(_) | HttpForm::Legacy => Self::Json,
+            HttpForm::Protobuf(_) => Self::Protobuf,
+        }
+    }
+
+    pub(in crate::hooks) const fn content_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Protobuf => "application/vnd.kubernetes.protobuf",
+        }
+    }
+
+    pub(in crate::hooks) const fn accept(self) -> &'static str {
+        match self {
+            Self::Json => "application/json, */*",
+            Self::Protobuf => "application/vnd.kubernetes.protobuf, application/json",
+        }
+    }
+}
+
+/// Appends the path with the timeout in whole seconds: rounded up, and at least one.
+pub(in crate::hooks) fn write_path(path: &str, timeout: Duration, out: &mut Vec<u8>) {
+    let seconds = timeout.as_millis().div_ceil(1000).max(1);
+    let sign = match path.split_once('?') {
+        None => "?",
+        Some((_, query)) if query.is_empty() || query.ends_with('&') => "",
+        Some(_) => "&",
+    };
+    #[allow(clippy::expect_used)]
+    write!(out, "{path}{sign}timeout={seconds}s").expect("writing to a Vec cannot fail");
+}
+
+/// A field that is put into the hook's dynamic table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::hooks) enum Field {
     Authority,
     Path(Method),
     /// `application/grpc`
@@ -26,43 +92,42 @@ pub(in super::super) enum Field {
     AcceptEncoding,
     Te,
     UserAgent,
-    /// The first Gatepost's: a further one spells its number out.
+    /// With the value of the first Gatepost; other values are spelled out.
     Hops,
-    /// With the value of the first call: of later use is only the name.
+    /// With the value of the first call; only the name is used again.
     Timeout,
 }
 
-/// Together our fields take at most this much of the peer's table (an entry is its text and 32 bytes; hosts are at
-/// most 253 bytes long).
+/// Size of all our fields together in the hook's table (an entry is its text and 32 bytes; hosts have at most 253 bytes).
 const TABLE_NEEDED: u32 = 1536;
 
 /// Entries of HPACK's static table, by their index.
-pub(in super::super) mod entries {
-    pub(in super::super::super) const AUTHORITY: usize = 1;
-    pub(in super::super::super) const POST: usize = 3;
-    pub(in super::super::super) const PATH: usize = 4;
-    pub(in super::super::super) const HTTP: usize = 6;
-    pub(in super::super::super) const HTTPS: usize = 7;
-    pub(in super::super::super) const ACCEPT_ENCODING: usize = 16;
-    pub(in super::super::super) const ACCEPT: usize = 19;
-    pub(in super::super::super) const CONTENT_LENGTH: usize = 28;
-    pub(in super::super::super) const CONTENT_TYPE: usize = 31;
-    pub(in super::super::super) const USER_AGENT: usize = 58;
+pub(super) mod entries {
+    pub(in crate::hooks) const AUTHORITY: usize = 1;
+    pub(in crate::hooks) const POST: usize = 3;
+    pub(in crate::hooks) const PATH: usize = 4;
+    pub(in crate::hooks) const HTTP: usize = 6;
+    pub(in crate::hooks) const HTTPS: usize = 7;
+    pub(in crate::hooks) const ACCEPT_ENCODING: usize = 16;
+    pub(in crate::hooks) const ACCEPT: usize = 19;
+    pub(in crate::hooks) const CONTENT_LENGTH: usize = 28;
+    pub(in crate::hooks) const CONTENT_TYPE: usize = 31;
+    pub(in crate::hooks) const USER_AGENT: usize = 58;
 }
 
 /// Writes the header block of each request on one connection.
 #[derive(Debug)]
-pub(in super::super) struct RequestHeads {
+pub(in crate::hooks) struct RequestHeads {
     https: bool,
     authority: Box<str>,
-    encoder: Encoder<Field>,
+    pub(in crate::hooks) encoder: Encoder<Field>,
     /// Scratch space.
     pub(super) path: Vec<u8>,
 }
 
 impl RequestHeads {
     /// For a connection to that authority (`host:port`).
-    pub(in super::super) fn new(https: bool, authority: &str) -> Self {
+    pub(in crate::hooks) fn new(https: bool, authority: &str) -> Self {
         Self { https, authority: authority.into(), encoder: Encoder::new(TABLE_NEEDED), path: Vec::new() }
     }
 
@@ -82,7 +147,7 @@ impl RequestHeads {
             Field::Grpc => (Static(entries::CONTENT_TYPE), &b"application/grpc"[..]),
             Field::ContentType(media) => (Static(entries::CONTENT_TYPE), media.content_type().as_bytes()),
             Field::Accept(media) => (Static(entries::ACCEPT), media.accept().as_bytes()),
-            Field::AcceptEncoding => (Static(entries::ACCEPT_ENCODING), gzip::ENCODING.as_bytes()),
+            Field::AcceptEncoding => (Static(entries::ACCEPT_ENCODING), GZIP.as_bytes()),
             Field::UserAgent => (Static(entries::USER_AGENT), USER_AGENT.as_bytes()),
             Field::Te => (Text(b"te"), &b"trailers"[..]),
             Field::Hops => (Text(Hops::HEADER.as_bytes()), &b"1"[..]),
@@ -91,7 +156,7 @@ impl RequestHeads {
         self.encoder.field(field, text, out);
     }
 
-    /// Nearly always the first Gatepost's, which is one byte from the second call on.
+    /// Nearly always those of the first Gatepost, which are one byte from the second call on.
     pub(super) fn hops(&mut self, hops: Hops, out: &mut Vec<u8>) {
         if hops == Hops::FIRST {
             return self.field(Field::Hops, out);
@@ -99,7 +164,7 @@ impl RequestHeads {
         short_literal(FieldName::Text(Hops::HEADER.as_bytes()), format_args!("{}", hops.get()), out);
     }
 
-    /// The time left, as gRPC has it.
+    /// The time left, in the format of gRPC.
     pub(super) fn grpc_timeout(&mut self, left: Duration, out: &mut Vec<u8>) {
         // Eight digits are what gRPC allows; in microseconds that is 99 seconds, more than any hook's timeout.
         let micros = left.as_micros().min(99_999_999);
@@ -107,31 +172,16 @@ impl RequestHeads {
     }
 }
 
-impl RequestHead<CallExchange> for RequestHeads {
-    fn table_size(&mut self, size: u32) {
-        self.encoder.table_size(size);
-    }
-
-    fn write(&mut self, exchange: &CallExchange, left: Duration, out: &mut Vec<u8>) -> bool {
-        let call = exchange.call();
-        call.request.protocol().write_head(call.hops, call.body.len(), left, self, out);
-        self.encoder.is_relied_on()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        hooks::{GrpcRequest, HookRequest, HttpRequest, Method},
-        model::HttpForm,
-    };
+    use crate::hooks::{GrpcRequest, HookRequest, HttpRequest};
 
     /// The block of a gRPC call with so much time left.
     fn block(heads: &mut RequestHeads, micros: u64, hops: Hops) -> Vec<u8> {
         let request = HookRequest::Grpc(GrpcRequest { method: Method::Validate, namespace_labels: None });
         let mut out = Vec::new();
-        request.protocol().write_head(hops, 0, Duration::from_micros(micros), heads, &mut out);
+        request.write_head(hops, 0, Duration::from_micros(micros), heads, &mut out);
         out
     }
 
@@ -140,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_once_is_a_byte_from_then_on() {
+    fn a_repeated_field_is_one_byte() {
         let mut heads = RequestHeads::new(false, "hook:1");
         let first = block(&mut heads, 250_000, Hops::FIRST);
         let second = block(&mut heads, 249_000, Hops::FIRST);
@@ -155,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_further_gatepost_spells_its_number_out() {
+    fn further_hops_are_spelled_out() {
         let mut heads = RequestHeads::new(false, "hook:1");
         block(&mut heads, 1, Hops::FIRST);
         let second = block(&mut heads, 1, Hops::FIRST.passed_on());
@@ -166,10 +216,10 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_without_a_table_is_sent_everything_each_time() {
+    fn fields_are_spelled_out_for_a_hook_without_a_table() {
         let mut heads = RequestHeads::new(true, "hook:1");
         block(&mut heads, 1, Hops::FIRST);
-        heads.table_size(TABLE_NEEDED - 1);
+        heads.encoder.table_size(TABLE_NEEDED - 1);
         let after = block(&mut heads, 1, Hops::FIRST);
         assert_eq!(after[..3], [0x20, 0x83, 0x87], "first the table is given up");
         assert_eq!(block(&mut heads, 1, Hops::FIRST), after[1..], "and never used again");
@@ -177,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn all_our_fields_fit_the_table_we_say_we_need() {
+    fn all_fields_fit_the_announced_table_size() {
         let longest = |texts: &[&str]| texts.iter().map(|text| text.len()).max().unwrap_or_default();
         let methods = [Method::Review, Method::Mutate, Method::Validate, Method::Health];
         let paths: usize = methods.iter().map(|method| method.path().len() + ":path".len() + 32).sum();
@@ -188,13 +238,13 @@ mod tests {
     }
 
     #[test]
-    fn a_post_says_what_it_carries_and_how_long_it_may_take() {
+    fn a_post_has_media_type_length_and_timeout() {
         let mut heads = RequestHeads::new(true, "hook:1");
         let post = |heads: &mut RequestHeads| {
             let form = HttpForm::Legacy;
             let request = HookRequest::Http(HttpRequest { path: "/v".into(), form, timeout: Duration::from_secs(9) });
             let mut out = Vec::new();
-            request.protocol().write_head(Hops::FIRST, 70_000, Duration::ZERO, heads, &mut out);
+            request.write_head(Hops::FIRST, 70_000, Duration::ZERO, heads, &mut out);
             out
         };
         let first = post(&mut heads);
@@ -205,5 +255,19 @@ mod tests {
         }
         let tail = [&[0xc3, 0xc2, 0xc1, 0xc0, 0xbf, 0xbe, 0x0f, 13, 5][..], b"70000"].concat();
         assert_eq!(post(&mut heads), [&[0x83, 0x87, 0x04, 13][..], b"/v?timeout=9s", &tail].concat());
+    }
+
+    fn path(path: &str, millis: u64) -> String {
+        let mut out = Vec::new();
+        write_path(path, Duration::from_millis(millis), &mut out);
+        String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn the_timeout_joins_the_query() {
+        assert_eq!(path("/validate", 10_000), "/validate?timeout=10s");
+        assert_eq!(path("/validate?a=b", 9_001), "/validate?a=b&timeout=10s");
+        assert_eq!(path("/?", 1), "/?timeout=1s");
+        assert_eq!(path("/?a&", 0), "/?a&timeout=1s", "a hook that is given no time at all might not even try");
     }
 }

@@ -1,6 +1,8 @@
 use std::{
     net::SocketAddr,
+    pin::Pin,
     sync::atomic::{AtomicUsize, Ordering::SeqCst},
+    task::{Context, Wake, Waker},
 };
 
 use bytes::Bytes;
@@ -14,7 +16,7 @@ use super::*;
 use crate::{
     hooks::{
         Channel, Method, Reply, Resources, Responses,
-        http2::scripted::{Scripted, call},
+        http2::testing::{ScriptedHook, call},
     },
     http2::frame::{kind, setting},
     model::{Endpoint, Transport, hook::Address},
@@ -41,17 +43,26 @@ fn client_to(address: SocketAddr) -> WorkerClient {
     client
 }
 
-async fn accepted(listener: &TcpListener) -> Scripted<TcpStream> {
+async fn accepted(listener: &TcpListener) -> ScriptedHook<TcpStream> {
     let (socket, _) = timeout(LONG, listener.accept()).await.expect("dialled in time").expect("accepted");
-    Scripted::greet(socket, &[]).await
+    ScriptedHook::greet(socket, &[]).await
 }
 
 async fn result(responses: &Responses) -> Result<Reply, CallFailure> {
     timeout(LONG, responses.take()).await.expect("settled in time").remove(0).1.map_err(|lost| lost.failure)
 }
 
+/// A waker that panics in the task that wakes it.
+struct PanickingWaker;
+
+impl Wake for PanickingWaker {
+    fn wake(self: Arc<Self>) {
+        panic!("as a test wants it");
+    }
+}
+
 #[tokio::test]
-async fn a_lane_that_panics_fails_its_calls_and_is_started_anew() {
+async fn a_client_that_panics_fails_its_calls_and_is_restarted() {
     let (listener, address) = listening().await;
     let client = client_to(address);
     let responses = Arc::new(Responses::default());
@@ -59,7 +70,11 @@ async fn a_lane_that_panics_fails_its_calls_and_is_started_anew() {
     client.ask(call(&responses, 0, Bytes::from_static(b"one"), LONG));
     let mut hook = accepted(&listener).await;
     hook.call().await;
-    client.commands.send(Command::Panic).expect("the client is driven");
+    // The client wakes this waker when it reports that it is connected.
+    let (probe, mut connected) = oneshot::channel();
+    let waker = Waker::from(Arc::new(PanickingWaker));
+    assert!(Pin::new(&mut connected).poll(&mut Context::from_waker(&waker)).is_pending());
+    client.probe(probe);
     assert!(matches!(result(&responses).await, Err(CallFailure::Connection(_))));
     client.ask(call(&responses, 1, Bytes::from_static(b"two"), LONG));
     let mut hook = accepted(&listener).await;
@@ -70,14 +85,14 @@ async fn a_lane_that_panics_fails_its_calls_and_is_started_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_that_greets_and_leaves_is_dialled_seldom() {
+async fn a_hook_that_closes_connections_is_dialled_seldom() {
     let (listener, address) = listening().await;
     let dials = Arc::new(AtomicUsize::new(0));
     let counted = dials.clone();
     tokio::spawn(async move {
         while let Ok((socket, _)) = listener.accept().await {
             counted.fetch_add(1, SeqCst);
-            drop(Scripted::greet(socket, &[]).await);
+            drop(ScriptedHook::greet(socket, &[]).await);
         }
     });
     let client = client_to(address);
@@ -96,7 +111,7 @@ async fn a_hook_that_greets_and_leaves_is_dialled_seldom() {
 }
 
 #[tokio::test]
-async fn a_probe_that_every_goaway_leaves_out_is_sent_three_times() {
+async fn a_probe_beyond_every_goaway_is_sent_three_times() {
     let (listener, address) = listening().await;
     let channel = Channel::open(endpoint(address), None, &[Handle::current()]);
     let sent = Arc::new(AtomicUsize::new(0));
@@ -107,7 +122,7 @@ async fn a_probe_that_every_goaway_leaves_out_is_sent_three_times() {
             hook.call().await;
             counted.fetch_add(1, SeqCst);
             hook.goaway(0, 11).await;
-            hook.hear_out().await;
+            hook.read_to_end().await;
         }
     });
     let asked = channel.ask_once(Method::Health, Bytes::from_static(b"one"), LONG).await;
@@ -118,7 +133,7 @@ async fn a_probe_that_every_goaway_leaves_out_is_sent_three_times() {
 }
 
 #[tokio::test]
-async fn connections_that_leave_are_swept_and_no_more_than_a_few() {
+async fn draining_connections_are_limited_and_drop_abandoned_calls() {
     let (listener, address) = listening().await;
     let client = client_to(address);
     let (first, later) = (Arc::new(Responses::default()), Arc::new(Responses::default()));
@@ -131,7 +146,7 @@ async fn connections_that_leave_are_swept_and_no_more_than_a_few() {
         assert_eq!(hook.call().await, 1);
         hook.goaway(1, 0).await;
         // The next call is for the next connection.
-        hook.is_heard().await;
+        hook.wait_until_read().await;
         hooks.push(hook);
     }
     let mut arrived = Vec::new();
@@ -146,19 +161,19 @@ async fn connections_that_leave_are_swept_and_no_more_than_a_few() {
     client.cancel_abandoned();
     // Swept, each has no call any more, and ends.
     for hook in &mut hooks[2..] {
-        timeout(LONG, hook.hear_out()).await.expect("it ends");
+        timeout(LONG, hook.read_to_end()).await.expect("it ends");
     }
 }
 
 #[tokio::test]
-async fn calls_go_on_over_a_new_connection_where_the_window_stays_used_up() {
+async fn calls_move_to_a_new_connection_when_the_window_stays_used_up() {
     let (listener, address) = listening().await;
     let client = client_to(address);
     let before = faults::starved_connections();
     let responses = Arc::new(Responses::default());
     client.ask(call(&responses, 0, Bytes::from_static(b"review"), LONG));
     let (socket, _) = timeout(LONG, listener.accept()).await.expect("dialled in time").expect("accepted");
-    let mut shut = Scripted::greet(socket, &[(setting::INITIAL_WINDOW_SIZE, 0)]).await;
+    let mut shut = ScriptedHook::greet(socket, &[(setting::INITIAL_WINDOW_SIZE, 0)]).await;
     while shut.any().await.expect("a call").0.kind != kind::HEADERS {}
     tokio::time::pause();
     sleep(Duration::from_secs(11)).await;

@@ -1,5 +1,7 @@
 //! Two clocks, both ours.
 
+use std::slice::from_ref;
+
 use super::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -46,7 +48,7 @@ impl Clocks {
 }
 
 #[test]
-fn it_closes_by_itself_and_needs_no_tick_for_that() {
+fn break_glass_closes_by_itself_without_a_tick() {
     let clocks = Clocks::new();
     assert_eq!(clocks.glasses.open(clocks.at(0)).len(), 0);
     clocks.take(GlassOrigin::Source, &[glass("a", 0, 15)], 0, 0);
@@ -58,7 +60,7 @@ fn it_closes_by_itself_and_needs_no_tick_for_that() {
 }
 
 #[test]
-fn what_is_read_late_is_open_for_the_rest_only() {
+fn break_glass_read_late_is_open_for_the_rest_only() {
     let clocks = Clocks::new();
     clocks.take(GlassOrigin::Source, &[glass("a", 0, 15)], 0, 10);
     assert_eq!((clocks.open(4, 14), clocks.open(5, 15)), (1, 0));
@@ -69,7 +71,7 @@ fn what_is_read_late_is_open_for_the_rest_only() {
 }
 
 #[test]
-fn a_wall_clock_set_back_extends_nothing() {
+fn wall_clock_set_back_extends_no_break_glass() {
     let clocks = Clocks::new();
     clocks.take(GlassOrigin::Source, &[glass("a", 0, 15)], 0, 5);
     assert_eq!((clocks.open(1, 0), clocks.open(9, 0), clocks.open(10, 0)), (1, 1, 0));
@@ -79,7 +81,7 @@ fn a_wall_clock_set_back_extends_nothing() {
 }
 
 #[test]
-fn a_wall_clock_set_forward_closes_early() {
+fn wall_clock_set_forward_closes_break_glass_early() {
     let clocks = Clocks::new();
     clocks.take(GlassOrigin::Source, &[glass("a", 0, 15)], 0, 0);
     assert_eq!((clocks.open(1, 14), clocks.open(2, 15)), (1, 0));
@@ -87,13 +89,13 @@ fn a_wall_clock_set_forward_closes_early() {
 }
 
 #[test]
-fn the_same_document_does_not_begin_anew() {
+fn same_break_glass_document_does_not_begin_anew() {
     let clocks = Clocks::new();
     let a = glass("a", 0, 15);
-    clocks.take(GlassOrigin::Source, std::slice::from_ref(&a), 0, 0);
+    clocks.take(GlassOrigin::Source, from_ref(&a), 0, 0);
     clocks.take(GlassOrigin::Source, &[], 10, 0);
     assert_eq!(clocks.open(10, 0), 0, "taken away, it is closed at once");
-    clocks.take(GlassOrigin::Source, std::slice::from_ref(&a), 12, 0);
+    clocks.take(GlassOrigin::Source, from_ref(&a), 12, 0);
     assert_eq!((clocks.open(14, 0), clocks.open(15, 0)), (1, 0));
     clocks.take(GlassOrigin::File, &[a], 16, 0);
     assert_eq!(clocks.open(16, 0), 0, "nor from another place");
@@ -102,7 +104,7 @@ fn the_same_document_does_not_begin_anew() {
 }
 
 #[test]
-fn whoever_may_write_it_may_make_it_longer_or_shorter() {
+fn break_glass_may_be_made_longer_or_shorter() {
     let clocks = Clocks::new();
     clocks.take(GlassOrigin::Source, &[glass("a", 0, 15)], 0, 0);
     clocks.take(GlassOrigin::Source, &[glass("a", 0, 30)], 10, 10);
@@ -114,7 +116,7 @@ fn whoever_may_write_it_may_make_it_longer_or_shorter() {
 }
 
 #[test]
-fn one_from_the_future_is_inert_until_then() {
+fn break_glass_from_the_future_is_inert_until_then() {
     let clocks = Clocks::new();
     clocks.take(GlassOrigin::Source, &[glass("a", 60, 15)], 0, 0);
     assert_eq!((clocks.open(0, 0), clocks.open(54, 54)), (0, 0));
@@ -123,7 +125,7 @@ fn one_from_the_future_is_inert_until_then() {
 }
 
 #[test]
-fn several_are_open_each_for_itself() {
+fn break_glass_documents_are_open_independently() {
     let clocks = Clocks::new();
     clocks.take(GlassOrigin::Source, &[glass("a", 0, 15), glass("b", 0, 5)], 0, 0);
     clocks.take(GlassOrigin::File, &[glass("a", 0, 15), glass("c", 0, 20)], 0, 0);
@@ -131,10 +133,41 @@ fn several_are_open_each_for_itself() {
 }
 
 #[test]
-fn memory_of_what_was_is_bounded() {
+fn memory_of_former_break_glass_is_bounded() {
     let clocks = Clocks::new();
-    for minute in 0..(2 * REMEMBERED as u32) {
+    for minute in 0..(2 * MAX_REMEMBERED as u32) {
         clocks.take(GlassOrigin::Source, &[glass("a", minute, 1)], minute, minute);
     }
-    assert!(clocks.glasses.book.lock().unwrap().known.len() <= REMEMBERED + 1);
+    assert!(clocks.glasses.book.lock().unwrap().known.len() <= MAX_REMEMBERED + 1);
+}
+
+/// A document for so many seconds about these hooks, all where none is named.
+fn seconds_glass(name: &str, seconds: u64, hooks: &[&str]) -> BreakGlass {
+    BreakGlass {
+        name: name.into(),
+        opened: SystemTime::UNIX_EPOCH,
+        lasts: Duration::from_secs(seconds),
+        reason: "r".into(),
+        hooks: hooks.iter().map(|hook| (*hook).into()).collect(),
+        by: "".into(),
+    }
+}
+
+#[test]
+fn break_glass_for_every_hook_counts_once_it_is_read_twice() {
+    let (all, one) = (seconds_glass("a", 9, &[]), seconds_glass("a", 9, &["h"]));
+    let mut reread = Reread::default();
+    assert_eq!(reread.heeded(vec![all.clone()]), from_ref(&all), "at the start");
+    let mut reread = Reread::default();
+    assert_eq!(reread.heeded(vec![]), []);
+    assert_eq!(reread.heeded(vec![all.clone()]), [], "it may be the first half of the other");
+    assert_eq!(reread.heeded(vec![one.clone()]), from_ref(&one), "which is heeded at once");
+    assert_eq!(reread.heeded(vec![all.clone()]), from_ref(&one), "what it said before stays");
+    assert_eq!(reread.again(), Some(vec![all.clone()]));
+    assert_eq!(reread.again(), None);
+    assert_eq!(reread.heeded(vec![seconds_glass("a", 10, &[])]), [all]);
+    assert_eq!(reread.heeded(vec![seconds_glass("a", 10, &[])]), [seconds_glass("a", 10, &[])]);
+    assert_eq!(reread.heeded(vec![one.clone()]), [one], "narrower");
+    assert_eq!(reread.heeded(vec![]), [], "gone");
+    assert_eq!(reread.heeded(vec![seconds_glass("a", 9, &[])]), []);
 }

@@ -24,10 +24,15 @@ fn replica_report_round_trips_and_tolerates_words_of_later_versions() {
     };
     let problems = (0..20).map(problem).collect();
     let revision = Revision::Store(9);
-    current.set_rejected(Some(Rejection { problems, revision, since: SystemTime::UNIX_EPOCH, held: Vec::new() }));
+    current.status().rejected.set(Some(Rejection {
+        problems,
+        revision,
+        since: SystemTime::UNIX_EPOCH,
+        quarantined: Vec::new(),
+    }));
     let error = "no answer".to_owned();
-    current.set_failed_read(Some(FailedRead { error, since: SystemTime::UNIX_EPOCH, count: 1 }));
-    current.set_observed(Some(12));
+    current.status().failed_read.set(Some(FailedRead { error, since: SystemTime::UNIX_EPOCH, count: 1 }));
+    current.status().set_observed(Some(12));
     current.stamp(now);
     let report = replica_report(&current, &Replica::new("a"), (now, SystemTime::UNIX_EPOCH), 10);
     assert_eq!((report.generation, report.observed, report.stale), (0, Some(12), false));

@@ -1,6 +1,6 @@
 use bytes::Bytes;
 
-use super::super::outcome::Outcome;
+use super::super::record::CallRecord;
 use super::*;
 use crate::hooks::{
     HttpReply,
@@ -11,9 +11,9 @@ use crate::hooks::{
 const LEFT: Duration = Duration::from_secs(10);
 
 /// The step after what came, with ten seconds left.
-fn next(asks: Asks, (retry, idempotent): (bool, bool), came: &Came<'_>) -> Next {
+fn next(asks: RetryState, (retry, idempotent): (bool, bool), came: &CallResult<'_>) -> NextStep {
     let now = Instant::now();
-    asks.next(Terms { retry, idempotent, deadline: now + LEFT }, came, now)
+    asks.next(RetryTerms { retry, idempotent, deadline: now + LEFT }, came, now)
 }
 
 fn reply(status: u16, retry_after: Option<u64>) -> Reply {
@@ -27,27 +27,28 @@ fn lost() -> CallFailure {
 }
 
 #[test]
-fn what_the_hook_has_not_processed_goes_before_the_policy() {
-    let (once, twice) = (Asks { resends: 1, ..Asks::default() }, Asks { resends: 2, ..Asks::default() });
+fn unprocessed_call_is_resent_before_the_retry_policy_applies() {
+    let (once, twice) =
+        (RetryState { resends: 1, ..RetryState::default() }, RetryState { resends: 2, ..RetryState::default() });
     let (fail, retry, unsafe_retry) = ((false, true), (true, true), (true, false));
     for (asks, policy, evidence, expected) in [
-        (Asks::default(), fail, Perhaps, Next::Settle),
-        (Asks::default(), retry, Perhaps, Next::Retry),
-        (Asks::default(), unsafe_retry, Perhaps, Next::Settle),
-        (Asks::default(), fail, Refused, Next::Resend(Allowed)),
-        (Asks::default(), retry, Refused, Next::Resend(Allowed)),
-        (once, fail, Refused, Next::Settle),
-        (once, retry, Refused, Next::Retry),
-        (once, fail, BeyondGoAway, Next::Resend(Allowed)),
-        (twice, fail, BeyondGoAway, Next::Settle),
-        (twice, retry, BeyondGoAway, Next::Retry),
-        (Asks::default(), unsafe_retry, Stale { sent: false }, Next::Resend(Forbidden)),
-        (Asks::default(), unsafe_retry, Stale { sent: true }, Next::Settle),
-        (Asks::default(), retry, Stale { sent: true }, Next::Resend(Forbidden)),
+        (RetryState::default(), fail, Perhaps, NextStep::Settle),
+        (RetryState::default(), retry, Perhaps, NextStep::Retry),
+        (RetryState::default(), unsafe_retry, Perhaps, NextStep::Settle),
+        (RetryState::default(), fail, Refused, NextStep::Resend(Allowed)),
+        (RetryState::default(), retry, Refused, NextStep::Resend(Allowed)),
+        (once, fail, Refused, NextStep::Settle),
+        (once, retry, Refused, NextStep::Retry),
+        (once, fail, BeyondGoAway, NextStep::Resend(Allowed)),
+        (twice, fail, BeyondGoAway, NextStep::Settle),
+        (twice, retry, BeyondGoAway, NextStep::Retry),
+        (RetryState::default(), unsafe_retry, Stale { sent: false }, NextStep::Resend(Forbidden)),
+        (RetryState::default(), unsafe_retry, Stale { sent: true }, NextStep::Settle),
+        (RetryState::default(), retry, Stale { sent: true }, NextStep::Resend(Forbidden)),
     ] {
         let failure = lost();
         assert_eq!(
-            next(asks, policy, &Came::Failure(&failure, evidence)),
+            next(asks, policy, &CallResult::Failure(&failure, evidence)),
             expected,
             "{asks:?} {policy:?} {evidence:?}"
         );
@@ -56,78 +57,85 @@ fn what_the_hook_has_not_processed_goes_before_the_policy() {
 
 #[test]
 fn a_failure_is_retried_once_and_only_where_the_hook_itself_did_not_answer() {
-    let retried = Asks { retried: true, ..Asks::default() };
+    let retried = RetryState { retried: true, ..RetryState::default() };
     let answered = CallFailure::Grpc { code: "INTERNAL", message: String::new() };
     let away = CallFailure::Grpc { code: "UNAVAILABLE", message: String::new() };
     for (asks, failure, expected) in [
-        (Asks::default(), &away, Next::Retry),
-        (Asks::default(), &answered, Next::Settle),
-        (retried, &away, Next::Settle),
+        (RetryState::default(), &away, NextStep::Retry),
+        (RetryState::default(), &answered, NextStep::Settle),
+        (retried, &away, NextStep::Settle),
     ] {
-        assert_eq!(next(asks, (true, true), &Came::Failure(failure, Perhaps)), expected, "{asks:?} {failure:?}");
+        assert_eq!(next(asks, (true, true), &CallResult::Failure(failure, Perhaps)), expected, "{asks:?} {failure:?}");
     }
     let now = Instant::now();
-    let late = Terms { retry: true, idempotent: true, deadline: now };
-    assert_eq!(Asks::default().next(late, &Came::Failure(&away, Perhaps), now), Next::Settle, "its time is over");
+    let late = RetryTerms { retry: true, idempotent: true, deadline: now };
+    assert_eq!(
+        RetryState::default().next(late, &CallResult::Failure(&away, Perhaps), now),
+        NextStep::Settle,
+        "its time is over"
+    );
 }
 
 #[test]
 fn a_hook_that_asks_for_time_has_it_ten_times_within_the_deadline() {
-    let tenth = Asks { rests: MOST_RESTS, ..Asks::default() };
-    let rest = |seconds| Next::Rest(Duration::from_secs(seconds));
+    let tenth = RetryState { rests: MAX_RESTS, ..RetryState::default() };
+    let rest = |seconds| NextStep::Rest(Duration::from_secs(seconds));
     for (asks, status, retry_after, expected) in [
-        (Asks::default(), 429, Some(9), rest(9)),
-        (Asks::default(), 503, Some(0), rest(0)),
-        (Asks::default(), 429, Some(10), Next::Settle),
-        (Asks::default(), 503, Some(u64::MAX), Next::Settle),
-        (Asks::default(), 503, None, Next::Settle),
-        (Asks::default(), 404, Some(0), Next::Settle),
-        (Asks::default(), 200, Some(0), Next::Settle),
-        (tenth, 503, Some(0), Next::Settle),
+        (RetryState::default(), 429, Some(9), rest(9)),
+        (RetryState::default(), 503, Some(0), rest(0)),
+        (RetryState::default(), 429, Some(10), NextStep::Settle),
+        (RetryState::default(), 503, Some(u64::MAX), NextStep::Settle),
+        (RetryState::default(), 503, None, NextStep::Settle),
+        (RetryState::default(), 404, Some(0), NextStep::Settle),
+        (RetryState::default(), 200, Some(0), NextStep::Settle),
+        (tenth, 503, Some(0), NextStep::Settle),
     ] {
         let reply = reply(status, retry_after);
-        assert_eq!(next(asks, (true, true), &Came::Reply(&reply)), expected, "{status} {retry_after:?}");
+        assert_eq!(next(asks, (true, true), &CallResult::Reply(&reply)), expected, "{status} {retry_after:?}");
     }
-    assert_eq!(next(Asks::default(), (true, true), &Came::Reply(&Reply::Grpc(Bytes::new()))), Next::Settle);
+    assert_eq!(
+        next(RetryState::default(), (true, true), &CallResult::Reply(&Reply::Grpc(Bytes::new()))),
+        NextStep::Settle
+    );
 }
 
 /// Each step leads to the next kind of call: what is resent stays where it was, and a rest or a retry begins anew.
 #[test]
 fn every_step_is_counted() {
-    let asks = Asks::default().after(Next::Retry);
-    assert_eq!(asks, Asks { retried: true, elsewhere: true, ..Asks::default() });
-    let resent = asks.after(Next::Resend(Forbidden));
-    assert_eq!(resent, Asks { resends: 1, reuse: Forbidden, ..asks });
-    let rested = resent.after(Next::Rest(LEFT));
-    assert_eq!(rested, Asks { rests: 1, retried: true, ..Asks::default() });
-    assert_eq!(rested.after(Next::Settle), rested);
+    let asks = RetryState::default().after(NextStep::Retry);
+    assert_eq!(asks, RetryState { retried: true, elsewhere: true, ..RetryState::default() });
+    let resent = asks.after(NextStep::Resend(Forbidden));
+    assert_eq!(resent, RetryState { resends: 1, reuse: Forbidden, ..asks });
+    let rested = resent.after(NextStep::Rest(LEFT));
+    assert_eq!(rested, RetryState { rests: 1, retried: true, ..RetryState::default() });
+    assert_eq!(rested.after(NextStep::Settle), rested);
 }
 
-/// However a hook behaves, it is asked so often about one review and no more.
+/// The number of calls about one review is bounded, however a hook behaves.
 #[test]
 fn the_number_of_asks_is_bounded() {
     let away = reply(503, Some(0));
     for worst in [Refused, BeyondGoAway, Stale { sent: true }, Perhaps] {
-        let (mut asks, mut asked) = (Asks::default(), 0);
+        let (mut asks, mut asked) = (RetryState::default(), 0);
         loop {
             asked += 1;
             // It is lost for as long as that makes us ask again; then it asks for time.
-            let step = match next(asks, (true, true), &Came::Failure(&lost(), worst)) {
-                Next::Settle => next(asks, (true, true), &Came::Reply(&away)),
+            let step = match next(asks, (true, true), &CallResult::Failure(&lost(), worst)) {
+                NextStep::Settle => next(asks, (true, true), &CallResult::Reply(&away)),
                 step => step,
             };
-            if step == Next::Settle {
+            if step == NextStep::Settle {
                 break;
             }
             asks = asks.after(step);
         }
-        assert!(asked <= 3 * (1 + 1 + usize::from(MOST_RESTS)), "{worst:?}: {asked}");
+        assert!(asked <= 3 * (1 + 1 + usize::from(MAX_RESTS)), "{worst:?}: {asked}");
     }
 }
 
 /// A round has a list of each, and twenty hooks are usual: neither list is to need a page of its own.
 #[test]
-fn attempts_and_outcomes_of_twenty_hooks_take_less_than_a_page_each() {
-    let (attempt, outcome) = (size_of::<Attempt<'_>>(), size_of::<Option<Outcome<'_>>>());
+fn attempts_and_records_of_twenty_hooks_take_less_than_a_page_each() {
+    let (attempt, outcome) = (size_of::<Attempt<'_>>(), size_of::<CallRecord<'_>>());
     assert!(20 * attempt < 4096 && 20 * outcome < 4096, "{attempt} {outcome}");
 }

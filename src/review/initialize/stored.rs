@@ -1,83 +1,81 @@
-//! Stored: new objects of an apiserver that stores them before they are initialized, and the updates that initialize them.
+//! Stored: objects that are stored before they are initialized, and the updates that initialize them.
 //!
-//! The list is in `metadata.initializers` of the object, beside the creator; nothing of it is kept here. Each review goes as
-//! far as it can: initializers that are built in or attached act in flight where their turn comes, at the CREATE or at the
-//! update that removes the name before them.
+//! An apiserver that does so itself (`stores_unfinished`) has the list in `metadata.initializers` of the object, beside
+//! the creator; nothing of it is kept here. Each review goes as far as it can: initializers that are built in or attached
+//! act in flight where their turn comes, at the CREATE or at the update that removes the name before them. What its reads
+//! show is decided here too ([`read_policy`]).
+//!
+//! For a resource that a stock apiserver stores unfinished (`by_label`) the mutating phase marks an object instead, and
+//! gives back the marks that an update has forgotten. The validating phase comes after all that may change the object,
+//! and refuses what is left of wrong marks. Initializers act later, on the stored object: a loop of the control plane has
+//! them do so.
 
-use std::{ops::Range, sync::Arc};
+use std::{
+    hash::{BuildHasher, RandomState},
+    ops::Range,
+    sync::Arc,
+    time::{Instant, SystemTime},
+};
 
 use serde_json::json;
 use tokio::time::timeout_at;
 
 use super::{
     super::{
-        access::user_of,
-        case::Case,
-        patched::{Unpatched, patched, room_for},
-        status,
-        status::StatusError,
+        conditions::user_of,
+        context::{AdmissionDeps, ReviewContext},
+        draft::{Flow, StoredList},
+        facts::Facts,
+        failure,
+        object::PatchFailure,
+        status::{self, StatusError},
     },
-    InitializingPhase,
+    InitializingPhase, permission,
 };
 use crate::{
+    cel::User,
+    clock::now,
     initialize::{
-        Actor, Initialization, Initializers, RefusedList, stored_result,
-        transition::{Owned, transition},
+        Actor, HeadRule, Initialization, Initializers, Marks, OwnedNames, ReadRepair, RefusedList,
+        marks::{self, InitState, MarkedObject, MarksOutcome},
+        stored_result, transition,
+        unfinished::StoredObject,
     },
-    model::{Operation, ResourceInitializers, Review},
-    offload,
+    live::Generation,
+    model::{
+        Operation, ResourceInitializers, Review,
+        bypass::Who,
+        initialization::{
+            PENDING_LABEL, ReadVerb, ReadingUser, STATE_ANNOTATION, Visibility, init_id, pending_warning, visibility,
+        },
+    },
     patch::Patch,
-    wire::{groups, metadata_initializers},
+    wire::{
+        groups,
+        marks::{Found, of_object},
+        metadata_initializers,
+    },
 };
 
 /// The apiserver itself: it carries out what Gatepost tells it.
 // source: kubernetes/apiserver pkg/authentication/user, APIServerUser.
 const APISERVER: &str = "system:apiserver";
-
-/// `metadata.initializers` of an object, read.
-#[derive(Debug)]
-pub(in crate::review) struct Field {
-    list: Result<Option<Initializers>, String>,
-    /// The creator beside the list, as it is written.
-    creator: Option<String>,
-}
-
-impl Field {
-    fn of(text: &str) -> Self {
-        let creator = metadata_initializers::creator(text).map(str::to_owned);
-        Self { list: Initializers::read(text.as_bytes()), creator }
-    }
-
-    /// Is the object that has it unfinished? An empty list says nothing.
-    pub(in crate::review) fn is_unfinished(&self) -> bool {
-        let says = |list: &Initializers| !list.pending.is_empty() || list.result.is_some();
-        self.list.as_ref().map_or(true, |list| list.as_ref().is_some_and(says))
-    }
-}
-
-/// Is this an update that may find its object unfinished?
-pub(in crate::review) fn finds_a_list(case: Case<'_>) -> bool {
-    let Case { review, caller, .. } = case;
-    caller.stores_unfinished && review.operation == Operation::Update && review.old_object.is_some()
-}
-
-/// `metadata.initializers` of the object that an update finds.
-pub(in crate::review) async fn before(case: Case<'_>) -> Result<Option<Field>, StatusError> {
-    field(case, case.review, case.review.old_object.clone()).await
-}
+/// A user without any rights on an object that is not initialized.
+const STRANGER: Actor<'static> = Actor { may_initialize: false, owns: OwnedNames::Names(&[]) };
 
 /// `metadata.initializers` of an object of the review.
-async fn field(case: Case<'_>, review: &Review, place: Option<Range<usize>>) -> Result<Option<Field>, StatusError> {
+pub(super) async fn stored_list(
+    ctx: &ReviewContext<'_>,
+    review: &Review,
+    place: Option<Range<usize>>,
+) -> Result<Option<StoredList>, StatusError> {
     let Some(place) = place else { return Ok(None) };
     let (bytes, size) = (review.bytes.clone(), place.len());
-    let reading = offload::run(size, move || {
-        Ok::<_, String>(metadata_initializers::of_object(&bytes, place)?.as_deref().map(Field::of))
-    });
-    match timeout_at(case.caller.deadline.instant().into(), reading).await {
-        Ok(Ok(found)) => Ok(found),
-        Ok(Err(why)) => Err(Box::new(status::internal(&why))),
-        Err(_) => Err(Box::new(status::out_of_time())),
-    }
+    let list = |text: &str| StoredList {
+        list: Initializers::read(text.as_bytes()),
+        creator: metadata_initializers::creator(text).map(str::to_owned),
+    };
+    ctx.read(size, move || Ok(metadata_initializers::of_object(&bytes, place)?.as_deref().map(list))).await
 }
 
 /// The initializers of a resource for which nothing is configured.
@@ -91,53 +89,24 @@ pub(super) fn nobody(review: &Review) -> ResourceInitializers {
     }
 }
 
-/// Rights of a user on one object that is not initialized.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rights {
-    /// None at all.
-    None,
-    /// To change the object, and not its list.
-    Other,
-    /// To do the part of the list's head as well.
-    Head,
-    /// To take away any head: what failure policies say is carried out so.
-    Any,
-}
-
-impl Rights {
-    /// Names that are the user's, of which `head` is the list's first.
-    pub(super) fn owns<'a>(self, head: &'a [&'a str]) -> Owned<'a> {
-        match self {
-            Self::None | Self::Other => Owned::Names(&[]),
-            Self::Head => Owned::Names(head),
-            Self::Any => Owned::Any,
-        }
-    }
-}
-
-impl InitializingPhase<'_> {
+impl InitializingPhase<'_, '_> {
     /// The phase of such a caller.
-    pub(super) async fn run_stored(
-        &mut self,
-        entry: &ResourceInitializers,
-        old: Result<Option<Field>, StatusError>,
-    ) -> Result<(), StatusError> {
-        let patched = self.initialized.patched.clone();
-        let review = patched.as_ref().map_or(self.case.review, |patched| &patched.review);
-        let mut lookup = self.case.lookup(review, None);
-        let field = field(self.case, review, review.object.clone()).await;
-        // A request that the operator lets past all hooks is not rejected because nobody could look whether there is a
-        // list.
+    pub(super) async fn run_stored(&mut self, entry: &ResourceInitializers) -> Result<(), StatusError> {
+        let old = self.draft.stored_list.take().transpose();
+        let object = self.draft.object.clone();
+        let review = self.ctx.about(object.as_ref());
+        let mut facts = Facts::new(self.ctx, review, None);
+        let field = stored_list(self.ctx, review, review.object.clone()).await;
+        // A request that the operator lets past all hooks is not rejected because its list could not be read.
         let listed = [&old, &field].into_iter().any(|field| matches!(field, Ok(Some(_))));
-        if self.case.bypass.skips_all() && !listed {
+        if self.ctx.bypass.skips_all() && !listed {
             return Ok(());
         }
         let (old, field) = (old?, field?);
         let creates = review.operation == Operation::Create;
         let (list, creator) = if creates {
             let field = read(field).map_err(|refused| self.denied(refused))?.0;
-            let pending = self.pending(entry, review, field, &mut lookup).await;
-            (pending.or_else(|refusal| self.unselected(entry, refusal).map(|()| None))?, None)
+            (self.pending(entry, review, field, &mut facts).await?, None)
         } else {
             if old.is_none() && field.is_none() {
                 return Ok(());
@@ -147,17 +116,17 @@ impl InitializingPhase<'_> {
             (self.updated(entry, before, after).await?, creator)
         };
         self.creator = creator.as_deref().and_then(metadata_initializers::username).map(Into::into);
-        let mut way = Initialization::new(list.unwrap_or_default());
-        let mut result = way.result().cloned();
-        match self.work_off(entry, &mut way, &mut lookup).await {
-            // There is an object already: it fails, and its creator is told.
+        let mut initialization = Initialization::new(list.unwrap_or_default());
+        let mut result = initialization.result().cloned();
+        match self.work_off(entry, &mut initialization, &mut facts).await {
+            // The object exists already: it fails, and its list says why.
             Err(refusal) if !creates && !self.no_room => result = Some(*refusal),
             ended => ended?,
         }
-        let pending = way.pending().map(Into::into).collect();
+        let pending = initialization.pending().map(Into::into).collect();
         let result = result.map(stored_result).map(Box::new);
         let list = Initializers { pending, result }.normalized();
-        self.initialized.unfinished = list.is_some();
+        self.is_unfinished = list.is_some();
         let creator = match creator {
             None if list.is_some() => Some(self.requester().await?),
             creator => creator,
@@ -172,74 +141,72 @@ impl InitializingPhase<'_> {
         old: Option<Initializers>,
         new: Option<Initializers>,
     ) -> Result<Option<Initializers>, StatusError> {
-        let review = self.case.review;
+        let review = self.ctx.review;
         let old = old.and_then(Initializers::normalized);
         let Some(before) = &old else {
-            let actor = Actor { may_initialize: false, owns: Owned::Names(&[]) };
-            return transition(None, new, actor).map_err(|refused| self.denied(refused));
+            return transition(None, new, STRANGER).map_err(|refused| self.denied(refused));
         };
         if !review.sub_resource.is_empty() {
             let why = format!("an object that is not initialized has no {} to be changed yet", review.sub_resource);
             return Err(self.denied(RefusedList::Forbidden(why)));
         }
-        let rights = self.rights(entry, before.head()).await?;
-        let own = [before.head().unwrap_or_default()];
-        let actor = Actor { may_initialize: rights != Rights::None, owns: rights.owns(&own) };
+        let head = [before.head().unwrap_or_default()];
+        let actor = self.requester_as_actor(entry, &head).await?;
         transition(old.clone(), new, actor).map_err(|refused| self.denied(refused))
     }
 
-    /// Rights of the requester on an object that is not initialized, whose list begins with this name.
-    pub(super) async fn rights(&self, entry: &ResourceInitializers, head: Option<&str>) -> Result<Rights, StatusError> {
-        let review = self.case.review;
-        let ours = || self.case.gate.current.labelled().account().is_some_and(|ours| *ours == *review.username);
+    /// What the requester may do to an object that is not initialized, whose list begins with this name.
+    async fn requester_as_actor<'h>(
+        &self,
+        entry: &ResourceInitializers,
+        head: &'h [&'h str; 1],
+    ) -> Result<Actor<'h>, StatusError> {
+        let review = self.ctx.review;
+        let ours = || self.ctx.deps.current.labelled().account().is_some_and(|ours| *ours == *review.username);
         if *review.username == *APISERVER || entry.by_label && ours() {
-            return Ok(Rights::Any);
+            // Any head: what failure policies say is carried out so.
+            return Ok(Actor { may_initialize: true, owns: OwnedNames::Any });
         }
         let in_group = |wanted: &[Box<str>]| groups::any_of(review, wanted);
-        let is = |who: &crate::model::bypass::Who| who.is(&review.username, in_group);
-        let named = entry.initializers.iter().find(|one| head == Some(&*one.name));
+        let is = |who: &Who| who.is(&review.username, in_group);
+        let named = entry.initializers.iter().find(|one| head[0] == &*one.name);
         let owners = named.and_then(|one| one.owners.as_ref());
         let listed = owners.is_some_and(is) || entry.may_initialize.as_ref().is_some_and(is);
         if !listed && !self.may_initialize(review).await? {
-            return Ok(Rights::None);
+            return Ok(STRANGER);
         }
-        Ok(match owners {
-            Some(owners) if !is(owners) => Rights::Other,
-            // The user is an owner, or none are configured: then any user who may initialize is one.
-            _ => Rights::Head,
-        })
+        // Where no owners are configured, any user who may initialize is one.
+        let is_owner = owners.is_none_or(is);
+        Ok(Actor { may_initialize: true, owns: OwnedNames::Names(if is_owner { head } else { &[] }) })
     }
 
     /// The user who makes the request, as JSON.
     pub(super) async fn requester(&self) -> Result<String, StatusError> {
-        let review = self.case.review.clone();
+        let review = self.ctx.review.clone();
         let size = review.user.as_ref().map_or(0, Range::len);
-        let reading = offload::run(size, move || {
+        let reading = move || {
             let user = user_of(&review)?;
             let extra: serde_json::Map<_, _> =
                 user.extra.into_iter().map(|(key, values)| (key, values.into())).collect();
             let creator = json!({
                 "username": &*review.username, "uid": user.uid, "groups": user.groups, "extra": extra,
             });
-            Ok::<_, String>(creator.to_string())
-        });
-        match timeout_at(self.case.caller.deadline.instant().into(), reading).await {
-            Ok(read) => read.map_err(|why| Box::new(status::internal(&why))),
-            Err(_) => Err(Box::new(status::out_of_time())),
-        }
+            Ok(creator.to_string())
+        };
+        self.ctx.read(size, reading).await
     }
 
     /// Writes the list into the object as it is now, or takes it out.
     async fn put(&mut self, list: Option<&Initializers>, creator: Option<&str>) -> Result<(), StatusError> {
         const PATH: &str = "/metadata/initializers";
-        let before = self.initialized.patched.clone();
-        let review = before.as_ref().map_or(self.case.review, |before| &before.review);
+        let before = self.draft.object.clone();
+        let review = self.ctx.about(before.as_ref());
         let text = match list {
             Some(list) => {
                 let value = metadata_initializers::with_creator(&list.write(), creator);
                 format!(r#"[{{"op":"add","path":"{PATH}","value":{value}}}]"#)
             }
-            None if field(self.case, review, review.object.clone()).await?.is_some() => {
+            None if stored_list(self.ctx, review, review.object.clone()).await?.is_some() => {
                 format!(r#"[{{"op":"remove","path":"{PATH}"}}]"#)
             }
             None => return Ok(()),
@@ -249,32 +216,229 @@ impl InitializingPhase<'_> {
 
     /// Applies a patch of our own to the object as it is now.
     pub(super) async fn apply(&mut self, text: String, what: &str) -> Result<(), StatusError> {
-        let before = self.initialized.patched.clone();
-        let review = before.as_ref().map_or(self.case.review, |before| &before.review).clone();
+        let before = self.draft.object.clone();
+        let review = self.ctx.about(before.as_ref());
         let broken = |why: &str| Box::new(status::internal(&format!("{what}: {why}")));
         let length = text.len();
         let patch = Patch::parse(text.into()).map_err(|error| broken(&error.to_string()))?;
-        let room = room_for(&patch, length, (&review, before.as_ref()), &self.case.gate.memory);
-        let room = room.ok_or_else(|| Box::new(status::no_room_for_object()))?;
-        let held = before.as_ref().map_or(0, |before| before.document.held());
-        let size = 2 * (review.bytes.len() + held + length);
-        let writing = offload::run_unless_dropped(size, move |cancelled| {
-            patched(&review, before.as_ref(), &patch, room, Some(cancelled))
-        });
-        match timeout_at(self.case.caller.deadline.instant().into(), writing).await {
-            Ok(Ok(Some(changed))) => self.initialized.patched = Some(Arc::new(changed)),
-            Ok(Ok(None)) => {}
-            Ok(Err(Unpatched::NoRoom)) => return Err(Box::new(status::no_room_for_object())),
-            Ok(Err(Unpatched::Inapplicable(why) | Unpatched::TooLarge(why))) => return Err(broken(&why)),
-            Err(_) => return Err(Box::new(status::out_of_time())),
+        match self.ctx.apply(patch, length, review, before.as_ref()).await? {
+            Ok(Some(changed)) => self.draft.object = Some(Arc::new(changed)),
+            Ok(None) => {}
+            Err(PatchFailure::NoRoom) => return Err(Box::new(status::no_room_for_object())),
+            Err(PatchFailure::Inapplicable(why) | PatchFailure::TooLarge(why)) => return Err(broken(&why)),
         }
         Ok(())
     }
 }
 
 /// The list and the creator, as an object has them.
-fn read(field: Option<Field>) -> Result<(Option<Initializers>, Option<String>), RefusedList> {
-    let Some(Field { list, creator }) = field else { return Ok((None, None)) };
+fn read(field: Option<StoredList>) -> Result<(Option<Initializers>, Option<String>), RefusedList> {
+    let Some(StoredList { list, creator }) = field else { return Ok((None, None)) };
     let list = list.map_err(|why| RefusedList::Invalid { field: "metadata.initializers".into(), why })?;
     Ok((list, creator))
+}
+
+/// Marks of an object, and whether it has labels and annotations at all.
+#[derive(Debug, Default)]
+struct Marked {
+    marks: Marks,
+    has: (bool, bool),
+    leaves: bool,
+}
+
+impl From<Found> for Marked {
+    fn from(Found { label, annotation, leaves }: Found) -> Self {
+        let has = (label.is_some(), annotation.is_some());
+        Self { marks: Marks { label: label.flatten(), state: annotation.flatten() }, has, leaves }
+    }
+}
+
+impl InitializingPhase<'_, '_> {
+    /// The mutating phase of such a resource.
+    pub(super) async fn run_labelled(&mut self, entry: &ResourceInitializers) -> Result<(), StatusError> {
+        match self.ctx.review.operation {
+            Operation::Create => self.mark(entry).await,
+            Operation::Update => self.restore(entry).await,
+            Operation::Delete | Operation::Connect => Ok(()),
+        }
+    }
+
+    /// Marks a new object with the list of those that must act.
+    async fn mark(&mut self, entry: &ResourceInitializers) -> Result<(), StatusError> {
+        let object = self.draft.object.clone();
+        let review = self.ctx.about(object.as_ref());
+        let mut facts = Facts::new(self.ctx, review, None);
+        let Marked { marks: written, has, .. } = self.marks(review, review.object.clone()).await?;
+        let list = self.pending(entry, review, None, &mut facts).await?;
+        let list = list.filter(|_| !self.ctx.review.dry_run);
+        if list.is_none() && written.is_finished() {
+            return Ok(());
+        }
+        let creator = serde_json::from_str(&self.requester().await?).unwrap_or_default();
+        marks::check_new(&written, &creator).map_err(|refused| self.denied(refused))?;
+        let Some(list) = list else {
+            return self.apply(marks::unmarking_patch().to_string(), "removing the marks of the object").await;
+        };
+        let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+        let text = InitState::new(list, creator, &started).write().map_err(|why| Box::new(status::internal(&why)))?;
+        let id = init_id(random());
+        let marks = Marks { label: Some(id.as_str().into()), state: Some(text.into()) };
+        self.apply(marks::marking_patch(has, &marks).to_string(), "marking the object").await?;
+        self.draft.pending_warning = Some(pending_warning(&id));
+        Ok(())
+    }
+
+    /// Gives an object back the marks that an update has forgotten.
+    async fn restore(&mut self, entry: &ResourceInitializers) -> Result<(), StatusError> {
+        let object = self.draft.object.clone();
+        let review = self.ctx.about(object.as_ref());
+        let old = self.marks(review, review.old_object.clone()).await?;
+        let Marked { marks: new, has, .. } = self.marks(review, review.object.clone()).await?;
+        match self.judge(entry, &old, &new).await? {
+            MarksOutcome::Keep => Ok(()),
+            MarksOutcome::Record => {
+                let marks = marks::with_turn_recorded(&old.marks, &new);
+                let marks = marks.map_err(|why| Box::new(status::internal(&why)))?;
+                self.apply(marks::marking_patch(has, &marks).to_string(), "recording whose turn is over").await
+            }
+            MarksOutcome::Restore => {
+                let patch = marks::marking_patch(has, &old.marks);
+                self.apply(patch.to_string(), "restoring the marks of the object").await
+            }
+        }
+    }
+
+    /// The validating phase: the object has the marks that it is stored with.
+    pub(super) async fn guard(mut self) -> Flow {
+        let Some(entry) = self.ctx.initializers() else { return Flow::Continue(()) };
+        match self.check_marks(entry).await {
+            Ok(()) => Flow::Continue(()),
+            Err(refusal) => self.draft.refuse(refusal),
+        }
+    }
+
+    async fn check_marks(&mut self, entry: &ResourceInitializers) -> Result<(), StatusError> {
+        let review = self.ctx.review;
+        let new = self.marks(review, review.object.clone()).await?.marks;
+        if review.operation == Operation::Create {
+            return marks::check_marked_for(&new, &review.username).map_err(|refused| self.denied(refused));
+        }
+        let old = self.marks(review, review.old_object.clone()).await?;
+        match self.judge(entry, &old, &new).await? {
+            MarksOutcome::Keep | MarksOutcome::Record => Ok(()),
+            MarksOutcome::Restore => Err(self.denied(marks::omitted_marks())),
+        }
+    }
+
+    /// Consequence of an update from these marks to those, by the requester.
+    async fn judge(
+        &mut self,
+        entry: &ResourceInitializers,
+        old: &Marked,
+        new: &Marks,
+    ) -> Result<MarksOutcome, StatusError> {
+        let Marked { marks: old, leaves, .. } = old;
+        let head = match old.object() {
+            MarkedObject::Unfinished(state) => state.list.head().map(Box::<str>::from),
+            _ => None,
+        };
+        let own = [head.as_deref().unwrap_or_default()];
+        // Most updates are of visible objects, and need no rights.
+        let actor = match old.label.is_some() && !(*leaves && new == old) {
+            true => self.requester_as_actor(entry, &own).await?,
+            false => STRANGER,
+        };
+        marks::judge_update(old, new, *leaves, actor).map_err(|refused| self.denied(refused))
+    }
+
+    async fn marks(&self, review: &Review, place: Option<Range<usize>>) -> Result<Marked, StatusError> {
+        let Some(place) = place else { return Ok(Marked::default()) };
+        let (bytes, size) = (review.bytes.clone(), place.len());
+        self.ctx.read(size, move || Ok(of_object(&bytes, place, PENDING_LABEL, STATE_ANNOTATION)?.into())).await
+    }
+}
+
+/// Is the request one whose marks are looked at in the validating phase?
+pub(super) fn is_guarded(ctx: &ReviewContext<'_>) -> bool {
+    let ReviewContext { review, caller, .. } = ctx;
+    let creates = review.operation == Operation::Create && review.sub_resource.is_empty();
+    (creates || review.operation == Operation::Update)
+        && review.object.is_some()
+        && !caller.stores_unfinished
+        && ctx.initializers().is_some_and(|entry| entry.by_label)
+}
+
+/// 128 unpredictable bits: the keys of these hashers come from the operating system's randomness.
+fn random() -> [u64; 2] {
+    let now = now();
+    [RandomState::new().hash_one(now), RandomState::new().hash_one(now)]
+}
+
+/// One read.
+#[derive(Clone, Debug)]
+pub struct ObjectRead {
+    /// Its verb.
+    pub verb: ReadVerb,
+    /// Name of the user.
+    pub username: Arc<str>,
+    /// Attributes of the user.
+    pub user: Arc<User>,
+    /// API group.
+    pub group: Box<str>,
+    /// Resource.
+    pub resource: Box<str>,
+    /// Namespace; may be empty.
+    pub namespace: Box<str>,
+    /// Name; may be empty.
+    pub name: Box<str>,
+    /// The client asks for unfinished objects.
+    pub includes: bool,
+}
+
+/// Decision on one read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadPolicy {
+    /// Objects that it shows.
+    pub visibility: Visibility,
+    /// Names that do not fail open; `None` while the configuration is not known to be current.
+    pub must_act: Option<Vec<Arc<str>>>,
+    /// Age of objects whose head goes otherwise.
+    pub repair: ReadRepair,
+    /// Revision of the configuration.
+    pub revision: String,
+}
+
+/// Decides one read, by `deadline`. A question without an answer hides objects, which is safe.
+pub async fn read_policy(deps: &AdmissionDeps, read: &ObjectRead, deadline: Instant) -> ReadPolicy {
+    let fresh = deps.current.is_fresh(now());
+    let generation = deps.current.load();
+    let permitted = read.includes && fresh && permitted(deps, &generation, read, deadline).await;
+    let user = ReadingUser { user: &read.username, includes: read.includes, may_initialize: permitted };
+    ReadPolicy {
+        visibility: visibility(read.verb, user),
+        must_act: fresh.then(|| failure::must_act(generation.snapshot.initializers_of(&read.group, &read.resource))),
+        repair: ReadRepair::of(generation.snapshot.initializers_of(&read.group, &read.resource)),
+        revision: generation.revision.to_string(),
+    }
+}
+
+/// Permission to see unfinished objects of the resource: owners of its initializers have it, and who may `initialize` it.
+async fn permitted(deps: &AdmissionDeps, generation: &Generation, read: &ObjectRead, deadline: Instant) -> bool {
+    let entry = generation.snapshot.initializers_of(&read.group, &read.resource);
+    let in_group =
+        |wanted: &[Box<str>]| wanted.iter().any(|wanted| read.user.groups.iter().any(|one| **one == **wanted));
+    let owners = entry.into_iter().flat_map(|entry| &entry.initializers).filter_map(|one| one.owners.as_ref());
+    let named = entry.and_then(|entry| entry.may_initialize.as_ref());
+    if owners.chain(named).any(|who| who.is(&read.username, in_group)) {
+        return true;
+    }
+    let Some(authorizer) = &deps.authorizer else { return false };
+    let check = permission(&read.group, &read.resource, &read.namespace, &read.name);
+    let Ok(asked) = authorizer.ask(&read.username, &read.user, check) else { return false };
+    matches!(timeout_at(deadline.into(), asked).await, Ok(Ok(Ok(decision))) if decision.allowed)
+}
+
+/// Configuration of the head of a stored object's list.
+pub fn head_rule(generation: &Generation, object: &StoredObject) -> HeadRule {
+    HeadRule::of(generation.snapshot.initializers_of(&object.group, &object.resource), object)
 }

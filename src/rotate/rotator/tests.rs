@@ -1,12 +1,12 @@
 //! Shared parts of the rotator's tests: contents to read, and the state of hooks afterwards.
 
 mod drains;
-mod held;
 mod initializers;
 mod mixture;
+mod pending_confirmation;
 mod placements;
+mod quarantined;
 mod reads;
-mod unconfirmed;
 mod unproven;
 
 use std::collections::BTreeMap;
@@ -16,8 +16,9 @@ use crate::{
     clock::slept,
     hooks::{Channel, ProbeFailure, ProbePost},
     live::Rotation,
-    model::{Step, Unreachable},
+    model::{Endpoint, Step, Unreachable},
     snapshot::SourceFile,
+    source::ReadError,
 };
 
 /// Contents that configure these hooks: name and port.
@@ -57,10 +58,23 @@ fn namesakes(configurations: &[(&str, u16)]) -> Contents {
     written(&configurations.iter().map(one).collect::<String>())
 }
 
+fn options() -> RotatorOptions {
+    RotatorOptions::new(vec![Handle::current()], Duration::from_secs(31))
+}
+
 /// Its probes run, but nobody listens to them: the tests say how each went.
 fn rotator() -> Rotator {
+    rotator_with(options())
+}
+
+/// The same, which leaves out documents that cannot be served at the start.
+fn skipping() -> Rotator {
+    rotator_with(RotatorOptions { on_invalid: OnInvalid::Skip, ..options() })
+}
+
+fn rotator_with(options: RotatorOptions) -> Rotator {
     let current = Arc::new(Current::new(Instant::now().into_std()));
-    Rotator::new(current, Arc::new(Metrics::new(1)), vec![Handle::current()], Duration::from_secs(31))
+    Rotator::new(current, Arc::new(Metrics::new(1)), options)
 }
 
 async fn started(hooks: &[(&str, u16)]) -> Rotator {
@@ -73,7 +87,7 @@ async fn started(hooks: &[(&str, u16)]) -> Rotator {
 /// The contents are read; once more where they have to be confirmed.
 async fn read(rotator: &mut Rotator, contents: Contents) {
     rotator.take(reading(Ok(contents.clone()))).await;
-    if rotator.unconfirmed.is_some() {
+    if rotator.pending_confirmation.is_some() {
         rotator.take(reading(Ok(contents))).await;
     }
 }
@@ -108,14 +122,14 @@ fn number(rotator: &Rotator) -> u64 {
 
 /// The only endpoint being probed.
 fn probed(rotator: &Rotator) -> Arc<Channel> {
-    assert_eq!(rotator.probing.len(), 1);
-    let (_, probing) = rotator.probing.iter().next().unwrap();
+    assert_eq!(rotator.placements.probing.len(), 1);
+    let (_, probing) = rotator.placements.probing.iter().next().unwrap();
     Arc::clone(&probing.channel)
 }
 
 /// Result of a probe of it which posted nothing.
-fn news(channel: Arc<Channel>, outcome: Result<(), ProbeFailure>) -> ProbeNews {
-    ProbeNews { channel, post: None, outcome }
+fn news(channel: Arc<Channel>, outcome: Result<(), ProbeFailure>) -> ProbeResult {
+    ProbeResult { channel, post: None, outcome }
 }
 
 fn refused() -> ProbeFailure {

@@ -3,6 +3,7 @@
 mod built_in;
 mod stored;
 
+use crate::model::initialization::{MAX_PENDING, order};
 use std::{collections::HashSet, ops::RangeInclusive, time::Duration};
 
 use super::{
@@ -12,7 +13,6 @@ use super::{
     selector,
 };
 use crate::{
-    initialize::{MOST_PENDING, order},
     model::{
         Claimants, FailurePolicy, Initializer, Operation, ResourceInitializers, Rule, Scope, Selector, SideEffects,
         bypass::Who,
@@ -118,9 +118,9 @@ pub(crate) fn check(at: &Node<'_>) -> Option<ResourceInitializers> {
             initializers.push(initializer);
         }
     }
-    if list.items().count() > MOST_PENDING {
+    if list.items().count() > MAX_PENDING {
         list.problem(
-            format!("has more than {MOST_PENDING} initializers"),
+            format!("has more than {MAX_PENDING} initializers"),
             "which no object can wait for",
             "merge some of them, or remove those that are not needed",
         );

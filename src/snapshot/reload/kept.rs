@@ -1,4 +1,4 @@
-//! Kept: the state of every document that is in force.
+//! LastGoodDocuments: the state of every document that is in force.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -9,9 +9,9 @@ use crate::snapshot::{CheckedFile, Problem};
 
 /// The state of every document that is in force: the last good state of those whose newest one is not sound.
 #[derive(Clone, Debug, Default)]
-pub struct Kept(Arc<[Arc<CheckedFile>]>);
+pub struct LastGoodDocuments(Arc<[Arc<CheckedFile>]>);
 
-impl Kept {
+impl LastGoodDocuments {
     pub(crate) fn new(parts: Vec<Arc<CheckedFile>>) -> Self {
         Self(parts.into())
     }

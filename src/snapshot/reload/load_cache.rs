@@ -13,7 +13,7 @@ use super::{
 use crate::{
     model::BreakGlass,
     snapshot::{
-        HeldBackDocument, Kept, Pause, Problem, ReadFile, Snapshot, SourceFile,
+        HeldBackDocument, LastGoodDocuments, Pause, Problem, ReadFile, Snapshot, SourceFile,
         check::{self, break_glass},
         document::Documents,
         matcher::PreviousIndex,
@@ -52,7 +52,7 @@ pub struct Loaded {
     /// The compiled configuration.
     pub snapshot: Snapshot,
     /// States that it is made of.
-    pub kept: Kept,
+    pub kept: LastGoodDocuments,
     /// The files whose newest state is no part of it.
     pub held: Vec<HeldBackDocument>,
 }
@@ -102,7 +102,7 @@ impl LoadCache {
         &mut self,
         files: &[SourceFile],
         read: ReadFile<'_>,
-        (kept, refused): (&Kept, &RefusedFiles),
+        (kept, refused): (&LastGoodDocuments, &RefusedFiles),
         pause: Pause<'_>,
     ) -> Result<Loaded, Vec<Problem>> {
         self.read(files, read, pause);
@@ -160,11 +160,15 @@ impl LoadCache {
     }
 
     /// Snapshot of these states, of whatever files; `None` where two use a name that only one may.
-    pub fn compiled(&mut self, parts: Vec<Arc<CheckedFile>>, pause: Pause<'_>) -> Option<(Snapshot, Kept)> {
+    pub fn compiled(
+        &mut self,
+        parts: Vec<Arc<CheckedFile>>,
+        pause: Pause<'_>,
+    ) -> Option<(Snapshot, LastGoodDocuments)> {
         let checked = CheckedFile::joined(parts.iter().map(|part| &**part))?;
         let snapshot = Snapshot::compile(checked, &self.former, pause);
         self.former = PreviousIndex { hooks: snapshot.hooks.clone(), matcher: snapshot.matcher.clone() };
-        Some((snapshot, Kept::new(parts)))
+        Some((snapshot, LastGoodDocuments::new(parts)))
     }
 
     /// All files in their newest state, where nothing is wrong with any, nor between two.

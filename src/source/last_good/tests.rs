@@ -10,7 +10,7 @@ use crate::{
 
 const SECRET: &str = "-----BEGIN PRIVATE KEY-----";
 
-fn kept(name: &str) -> Kept {
+fn kept(name: &str) -> LastGoodDocuments {
     let text = format!(
         "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {{name: {name}}}\n\
          externalAdmissionHooks: [{{name: one, rules: [], clientConfig: {{url: 'grpcs://h:1', caFile: ca.pem}}}}]\n"

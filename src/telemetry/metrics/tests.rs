@@ -1,9 +1,5 @@
 //! Counts come out as they went in, under the names of the table.
 
-use std::time::Instant;
-
-use prometheus_client::metrics::{counter::Counter, histogram::Histogram};
-
 use super::*;
 use crate::{
     adopt::{Reason, Webhooks},
@@ -151,27 +147,4 @@ fn every_family_of_the_table_is_exposed_and_no_other() {
         .collect();
     let table: Vec<&str> = table::ALL.iter().map(|family| family.name).collect();
     assert_eq!(exposed, table);
-}
-
-/// `cargo test --release --lib -- --ignored --nocapture record_costs` prints the price of one record, and of the same by
-/// the crate that exposes it.
-#[test]
-#[ignore = "a measurement, not a check"]
-fn record_costs() {
-    let metrics = Metrics::new(2);
-    let hook = metrics.hook(HookType::Validating, &"a".into());
-    let rounds = 10_000_000_u32;
-    let start = Instant::now();
-    for n in 0..rounds {
-        hook.record(0, HookOutcome::Allowed, Duration::from_nanos(u64::from(n) * 7));
-    }
-    println!("{:?} a record", start.elapsed() / rounds);
-    let bounds = table::BOUNDS_NANOS.map(|nanos| nanos as f64 / 1e9);
-    let (counter, histogram) = (Counter::<u64>::default(), Histogram::new(bounds));
-    let start = Instant::now();
-    for n in 0..rounds {
-        counter.inc();
-        histogram.observe(Duration::from_nanos(u64::from(n) * 7).as_secs_f64());
-    }
-    println!("{:?} a record of prometheus-client", start.elapsed() / rounds);
 }

@@ -11,11 +11,12 @@ use super::{
 };
 use crate::{
     initialize::{
+        TurnFailure,
         built_in::{self, TemplateFacts},
-        label::{State, step::touches_reserved},
+        hub::Contribution,
+        marks::{InitState as State, touches_reserved},
     },
     kube::KubeError,
-    live::hub::{Answered, Made, TaskFailure},
     memory::Purpose,
     model::{BuiltIn, FailurePolicy, Initializer, Labels, StatusCause, StatusInfo},
     offload,
@@ -150,17 +151,15 @@ impl Turn {
         let writing = offload::run(2 * review.len(), move || review::message(&name, review, &labels, room));
         let message = writing.await.map_err(Failure::Unable)?;
         let hub = self.engine.current.hub();
-        let (answered, _room) = hub.ask(&one.name, message, until).await.map_err(|why| match why {
-            TaskFailure::Late => Failure::Late,
-            TaskFailure::Vacant(_) => Failure::Vacant,
-            TaskFailure::Unproven => Failure::Unproven,
-            TaskFailure::Full | TaskFailure::NoRoom => Failure::NoRoom,
-            TaskFailure::Unusable(why) => Failure::Unable(why.to_owned()),
-        })?;
-        let Made { patch, adds } = match answered {
-            Answered::Failed(status) => return Err(Failure::Rejected(status)),
-            Answered::Done(made) => made,
-        };
+        let (Contribution { patch, adds }, _room) =
+            hub.ask(&one.name, message, until).await.map_err(|why| match why {
+                TurnFailure::Late => Failure::Late,
+                TurnFailure::Vacant => Failure::Vacant,
+                TurnFailure::Unproven => Failure::Unproven,
+                TurnFailure::Full | TurnFailure::NoRoom => Failure::NoRoom,
+                TurnFailure::Unable(why) => Failure::Unable(why),
+                TurnFailure::Rejected(status) => Failure::Rejected(status),
+            })?;
         let Some(text) = patch else { return Ok(Acted { changes: Vec::new(), adds }) };
         let parsing = offload::run(2 * text.len(), move || serde_json::from_slice(&text));
         let changes = parsing.await.map_err(|_| Failure::Unable("its patch cannot be read".to_owned()))?;

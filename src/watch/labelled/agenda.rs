@@ -19,9 +19,9 @@ use super::{
 };
 use crate::{
     initialize::{
-        Controller, ReadRepair, Unfinished,
+        Controller, Correction, CorrectiveAction, ReadRepair, Unfinished,
         controller::{HeadIndex, OverdueObject},
-        unfinished::{Correction, CorrectiveAction, StoredEvent, StoredObject},
+        unfinished::{StoredEvent, StoredObject},
     },
     live::Current,
     memory::Reservation,
@@ -124,7 +124,7 @@ impl Agenda {
                 let gone: Vec<_> =
                     of_resource.map(|(uid, _)| Arc::clone(uid)).filter(|uid| !uids.contains(uid)).collect();
                 gone.iter().for_each(|uid| self.forget(uid, now));
-                self.objects.take(StoredEvent::Synced, now);
+                self.objects.apply(StoredEvent::Synced, now);
             }
         }
     }
@@ -133,7 +133,7 @@ impl Agenda {
         let uid = Arc::clone(&object.uid);
         let same = |known: &Arc<StoredObject>| known.resource_version == object.resource_version;
         let known = self.objects.get(&uid).is_some_and(|known| same(&known.object));
-        self.objects.take(StoredEvent::Unfinished(object), now);
+        self.objects.apply(StoredEvent::Unfinished(object), now);
         let more = self.objects.size().saturating_sub(self.room.bytes());
         if more > 0 && !self.room.try_grow(more.max(4096)) {
             // The next list has it again.
@@ -155,7 +155,7 @@ impl Agenda {
     }
 
     fn forget(&mut self, uid: &Arc<str>, now: Instant) {
-        self.objects.take(StoredEvent::Gone { uid: Arc::clone(uid) }, now);
+        self.objects.apply(StoredEvent::Gone { uid: Arc::clone(uid) }, now);
         self.resources.remove(uid);
         self.again.remove(uid);
         self.failures.remove(uid);
@@ -277,7 +277,7 @@ impl Agenda {
     async fn control(&mut self, read: Instant, current: &Current, now: Instant) {
         if self.objects.is_synced() && self.controller.is_due(now) {
             let (objects, mut controller) =
-                (self.objects.behind(None, usize::MAX), std::mem::take(&mut self.controller));
+                (self.objects.after(None, usize::MAX), std::mem::take(&mut self.controller));
             let comparing = offload::run(INDEXED * objects.len(), move || {
                 controller.compare(HeadIndex::of(objects, now));
                 controller

@@ -1,5 +1,6 @@
 //! Follow: marked objects of one resource, as they are listed and change.
 
+use crate::model::initialization::{PENDING_LABEL, STATE_ANNOTATION};
 use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
 
 use serde::{
@@ -10,11 +11,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::resource::ServedResource;
 use crate::{
-    initialize::{
-        Initializers,
-        label::{Marks, PENDING, SELECTOR, STATE, Standing},
-        unfinished::StoredObject,
-    },
+    initialize::{Initializers, Marks, marks::MarkedObject as MarksObject, unfinished::StoredObject},
     kube::{FollowEvent, FollowHandler, FollowTarget, KubeClient, KubeError, created, follow},
     telemetry::UnreadableObjects,
 };
@@ -67,7 +64,7 @@ struct MarkedMetadata {
 }
 
 /// Keys of the two marks.
-const KEYS: [&str; 2] = [PENDING, STATE];
+const KEYS: [&str; 2] = [PENDING_LABEL, STATE_ANNOTATION];
 
 /// Value of that mark among labels or annotations; the others are not kept.
 #[derive(Clone, Debug, Default)]
@@ -120,14 +117,14 @@ impl MarkedObject {
     /// The object, and the time of its creation, where initializers are to act on it; else its uid. One that is being
     /// deleted is nobody's to change.
     fn seen(self, resource: &ServedResource) -> Result<(StoredObject, Option<i64>), Arc<str>> {
-        let standing = self.marks().standing();
+        let standing = self.marks().object();
         let MarkedMetadata { namespace, name, uid, resource_version, creation_timestamp, deletion_timestamp, .. } =
             self.metadata;
         let uid: Arc<str> = uid.into();
         let list = match standing {
-            Standing::Visible => return Err(uid),
-            Standing::Unfinished(state) => state.list,
-            Standing::Lost => Initializers::default(),
+            MarksObject::Visible => return Err(uid),
+            MarksObject::Unfinished(state) => state.list,
+            MarksObject::Unreadable => Initializers::default(),
         };
         if deletion_timestamp.is_some() || uid.is_empty() {
             return Err(uid);
@@ -183,7 +180,7 @@ impl FollowHandler for MarkedObjects {
         // A definition may come later.
         let served = ServedResource::find(&client, &self.group, &self.name).await?.map(Arc::new);
         let target = served.as_ref().map(|served| {
-            let (path, selector) = (served.path(), SELECTOR.to_owned());
+            let (path, selector) = (served.path(), PENDING_LABEL.to_owned());
             FollowTarget { client, path, selector }
         });
         self.resource = served;
@@ -229,15 +226,15 @@ mod tests {
 
     #[test]
     fn marks_are_read_among_others_and_nonsense_is_an_error() {
-        let metadata = json!({"uid": "u", "resourceVersion": "7", "labels": {"a": "b", PENDING: "1"},
-            "annotations": {STATE: "s", "x": "y"}, "managedFields": [{"fieldsV1": {}}]});
+        let metadata = json!({"uid": "u", "resourceVersion": "7", "labels": {"a": "b", PENDING_LABEL: "1"},
+            "annotations": {STATE_ANNOTATION: "s", "x": "y"}, "managedFields": [{"fieldsV1": {}}]});
         let marked = object(&metadata).unwrap();
         assert_eq!(marked.marks(), Marks { label: Some("1".into()), state: Some("s".into()) });
         assert_eq!((marked.version("u"), marked.version("v")), (Some("7"), None));
         let empty = object(&json!({"uid": "u", "labels": null, "deletionTimestamp": null})).unwrap();
         assert_eq!((empty.marks(), empty.version("u")), (Marks::default(), Some("")));
         assert_eq!(object(&json!({"uid": "u", "deletionTimestamp": "now"})).unwrap().version("u"), None);
-        assert!(object(&json!({"uid": "u", "labels": {PENDING: 1}})).is_err());
+        assert!(object(&json!({"uid": "u", "labels": {PENDING_LABEL: 1}})).is_err());
         assert!(object(&json!({"uid": {}})).is_err());
     }
 
@@ -245,7 +242,7 @@ mod tests {
     fn depth_elsewhere_does_not_matter() {
         let deep = format!("{}1{}", r#"{"f:a":"#.repeat(10_000), "}".repeat(10_000));
         let text = format!(
-            r#"{{"metadata":{{"uid":"u","managedFields":[{{"fieldsV1":{deep}}}],"labels":{{"{PENDING}":"1"}}}},"spec":{deep}}}"#
+            r#"{{"metadata":{{"uid":"u","managedFields":[{{"fieldsV1":{deep}}}],"labels":{{"{PENDING_LABEL}":"1"}}}},"spec":{deep}}}"#
         );
         let marked: MarkedObject = serde_json::from_str(&text).unwrap();
         assert_eq!(marked.marks().label.as_deref(), Some("1"));

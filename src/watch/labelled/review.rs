@@ -6,8 +6,7 @@ use sha2::{Digest, Sha256};
 
 use super::resource::ServedResource;
 use crate::{
-    initialize::{label::State, unfinished::StoredObject},
-    live::hub::TaskMessage,
+    initialize::{hub::TaskMessage, marks::InitState as State, unfinished::StoredObject},
     memory::Reservation,
     model::Labels,
     wire::{

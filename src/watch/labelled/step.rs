@@ -11,8 +11,9 @@ use super::{
 };
 use crate::{
     initialize::{
-        label::{LabelPhase, MarksStep, Standing, State},
-        unfinished::{Correction, CorrectiveAction, HeadRule, StoredObject},
+        Correction, CorrectiveAction, HeadRule,
+        marks::{InitPhase as LabelPhase, InitState as State, MarkedObject as Standing, MarksStep},
+        unfinished::StoredObject,
     },
     kube::KubeError,
     live::Generation,
@@ -77,9 +78,11 @@ impl Turn {
             Found::Gone => return Ok(Some(Ended::Settled)),
             Found::NoRoom => return Ok(Some(Ended::Again(None))),
         };
-        let state = match read.marks.standing() {
+        let state = match read.marks.object() {
             Standing::Visible => return Ok(Some(Ended::Settled)),
-            Standing::Lost => return self.write(&read, MarksStep::Uncovers, Vec::new()).await.map(Written::settled),
+            Standing::Unreadable => {
+                return self.write(&read, MarksStep::Uncover, Vec::new()).await.map(Written::settled);
+            }
             Standing::Unfinished(state) => state,
         };
         if state.phase() == LabelPhase::Failed {
@@ -172,7 +175,7 @@ impl Turn {
 
     async fn corrected(&self, Correction { object, remedy }: Correction) -> Result<Ended, KubeError> {
         let Some(read) = self.read_marks().await? else { return Ok(Ended::Settled) };
-        let state = match read.marks.standing() {
+        let state = match read.marks.object() {
             Standing::Unfinished(state) if read.version == *object.resource_version => state,
             // Something has happened to it: its head has not been there for so long.
             _ => return Ok(Ended::Settled),

@@ -9,7 +9,8 @@ use tokio::sync::Semaphore;
 use super::{follow::MarkedObject, resource::ServedResource};
 use crate::{
     initialize::{
-        label::{Marks, MarksStep, Target},
+        Marks,
+        marks::{MarksStep, PatchTarget as Target},
         unfinished::StoredObject,
     },
     kube::{KubeClient, KubeError, RawAnswer, object_path},
@@ -237,9 +238,8 @@ pub(super) fn now() -> Instant {
 mod tests {
     use super::*;
     use crate::initialize::{
-        Actor, Initializers,
-        label::{State, update},
-        transition::Owned,
+        Actor, Initializers, OwnedNames as Owned,
+        marks::{InitState as State, judge_update as update},
     };
 
     #[test]

@@ -10,7 +10,7 @@ use std::{
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{hooks::services::Ports, model::Labels};
+use crate::{hooks::Ports, model::Labels};
 
 /// The most addresses that are kept of one slice; an apiserver lets none have more.
 const MOST_ADDRESSES: usize = 1000;

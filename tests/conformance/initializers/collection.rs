@@ -1,8 +1,8 @@
 //! `collection.json`: stored objects that a request for all of them finds.
 
-use gatepost::initialize::{
-    Lifecycle,
-    visibility::{ReadVerb, ReadingUser, visibility},
+use gatepost::{
+    initialize::Lifecycle,
+    model::initialization::{ReadVerb, ReadingUser, visibility},
 };
 use serde::Deserialize;
 use serde_json::Value;

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use gatepost::{
     initialize::{
-        Controller,
-        controller::{EVERY, HeadIndex, OverdueObject},
-        unfinished::{Correction, CorrectiveAction, HeadRule, StoredEvent, StoredObject, Unfinished},
+        Controller, Correction, CorrectiveAction, HeadRule, Unfinished,
+        controller::{HeadIndex, OverdueObject, SNAPSHOT_INTERVAL},
+        unfinished::{StoredEvent, StoredObject},
     },
     model::FailurePolicy,
 };
@@ -66,10 +66,14 @@ fn judge(case: &Case) -> Outcome {
         equal(&format!("step {at} is due"), controller.is_due(now), true)?;
         let mut unfinished = Unfinished::default();
         for object in &step.objects {
-            unfinished.take(StoredEvent::Unfinished(stored(object)?), now);
+            unfinished.apply(StoredEvent::Unfinished(stored(object)?), now);
         }
-        controller.compare(HeadIndex::of(unfinished.behind(None, usize::MAX), now));
-        equal(&format!("due after step {at}"), controller.is_due(now + EVERY - Duration::from_millis(1)), false)?;
+        controller.compare(HeadIndex::of(unfinished.after(None, usize::MAX), now));
+        equal(
+            &format!("due after step {at}"),
+            controller.is_due(now + SNAPSHOT_INTERVAL - Duration::from_millis(1)),
+            false,
+        )?;
         let second = Duration::from_secs(1);
         let read = if step.read_before { now.checked_sub(second).ok_or("no time")? } else { now + second };
         let overdue = controller.overdue(Some(read), usize::MAX);
@@ -77,7 +81,7 @@ fn judge(case: &Case) -> Outcome {
         corrections = overdue.iter().filter_map(corrected).collect();
         let again = controller.overdue(Some(read), usize::MAX);
         equal(&format!("corrections once more after step {at}"), again, Vec::new())?;
-        now += EVERY;
+        now += SNAPSHOT_INTERVAL;
     }
     equal(
         "corrections",

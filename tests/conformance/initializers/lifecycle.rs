@@ -85,7 +85,7 @@ fn happen(way: &mut Initialization, event: &Event) -> Result<bool, String> {
                 Some("Fail") => FailurePolicy::Fail,
                 _ => return Err("not understood: a time-out without a policy".into()),
             };
-            Ok(way.late(name, policy).is_ok())
+            Ok(way.time_out(name, policy).is_ok())
         }
         Event { delete: true, .. } => {
             way.delete();

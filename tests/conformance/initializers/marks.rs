@@ -1,9 +1,8 @@
 //! `marks.json`: label and annotation of an object that a stock apiserver stores, and the users who may write them.
 
 use gatepost::initialize::{
-    Actor,
-    label::{Marks, MarksOutcome, created, update},
-    transition::Owned,
+    Actor, Marks, OwnedNames,
+    marks::{MarksOutcome, check_new, judge_update},
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -64,20 +63,20 @@ pub(crate) fn case(shared: &Value, case: &Value) -> Understood {
     let (Nothing {}, case): (_, Case) = (decoded(shared)?, decoded(case)?);
     Ok(Box::new(move || match &case {
         Case::Create(case) => judge_create(case),
-        Case::Update(case) => judge_update(case),
+        Case::Update(case) => judge_case(case),
     }))
 }
 
 fn judge_create(case: &Create) -> Outcome {
-    let ours = created(&case.new.marks(), &case.creator);
+    let ours = check_new(&case.new.marks(), &case.creator);
     equal("outcome", ours.map_or_else(|refused| refused.code().into(), |()| "taken".into()), case.expect.clone())
 }
 
-fn judge_update(case: &Update) -> Outcome {
+fn judge_case(case: &Update) -> Outcome {
     let names: Vec<&str> = case.owns.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    let owns = if case.owns == "any" { Owned::Any } else { Owned::Names(&names) };
+    let owns = if case.owns == "any" { OwnedNames::Any } else { OwnedNames::Names(&names) };
     let actor = Actor { may_initialize: case.may_initialize, owns };
-    let ours: Value = match update(&case.old.marks(), &case.new.marks(), case.deleting, actor) {
+    let ours: Value = match judge_update(&case.old.marks(), &case.new.marks(), case.deleting, actor) {
         Ok(MarksOutcome::Keep) => "keep".into(),
         Ok(MarksOutcome::Restore) => "restore".into(),
         Ok(MarksOutcome::Record) => "record".into(),

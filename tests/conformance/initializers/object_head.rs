@@ -2,7 +2,7 @@
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use gatepost::{
-    initialize::label::{PENDING, STATE},
+    model::initialization::{PENDING_LABEL, STATE_ANNOTATION},
     wire::object_head::{ObjectHead, Wanted},
 };
 use serde::Deserialize;
@@ -40,7 +40,7 @@ pub(crate) fn case(shared: &Value, case: &Value) -> Understood {
 }
 
 fn judge(case: &Case) -> Outcome {
-    let wanted = Wanted { label: PENDING, annotation: STATE };
+    let wanted = Wanted { label: PENDING_LABEL, annotation: STATE_ANNOTATION };
     let head = match (&case.json, &case.protobuf) {
         (Some(json), _) => ObjectHead::of_json(json.to_string().as_bytes(), wanted),
         (_, Some(text)) => {

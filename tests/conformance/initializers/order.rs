@@ -1,6 +1,6 @@
 //! `order.json`: a total order of initializers that say whom they stand behind.
 
-use gatepost::initialize::order;
+use gatepost::model::initialization::order;
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -88,7 +88,7 @@ fn happened(event: Event) -> Result<RotationEvent, String> {
 fn judge_initializer(case: &Case) -> Outcome {
     const BOUND: Duration = Duration::from_secs(31);
     let (name, mut now): (Arc<str>, _) = ("a.example.com".into(), Instant::now());
-    let (mut desk, mut out, mut instance, mut is_there) = (Desk::new(DeskLimits::default(), now), Vec::new(), 0, false);
+    let (mut desk, mut instance, mut is_there) = (Desk::new(DeskLimits::default(), now), 0, false);
     for event in &case.events {
         now += Duration::from_millis(1);
         match event {
@@ -99,9 +99,9 @@ fn judge_initializer(case: &Case) -> Outcome {
             }
             Event::Attached => {
                 instance += 1;
-                desk.attach(&name, InstanceId(instance), 1, now, &mut out);
+                desk.attach(&name, InstanceId(instance), 1, now);
             }
-            Event::Detached => desk.detach(InstanceId(instance), now, &mut out),
+            Event::Detached => desk.detach(InstanceId(instance), now),
             Event::Removed => {
                 desk.retire(&name, now + BOUND);
                 is_there = false;
@@ -114,7 +114,7 @@ fn judge_initializer(case: &Case) -> Outcome {
     let state = match (is_there, desk.is_unproven(&name)) {
         (true, true) => "Probing",
         (true, false) => "Active",
-        (false, _) if desk.drains(&name, now) => "Draining",
+        (false, _) if desk.is_draining(&name, now) => "Draining",
         (false, _) => "Gone",
     };
     equal("state", Some(state.to_owned()), case.expect.clone())?;

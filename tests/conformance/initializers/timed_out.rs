@@ -3,10 +3,7 @@
 use std::sync::Arc;
 
 use gatepost::{
-    initialize::{
-        Initializers,
-        unfinished::{Correction, CorrectiveAction, HeadRule, StoredObject, still_pending},
-    },
+    initialize::{Correction, CorrectiveAction, HeadRule, Initializers, unfinished::StoredObject},
     model::{FailurePolicy, StatusInfo},
 };
 use serde::Deserialize;
@@ -90,7 +87,7 @@ fn judge(case: &Case) -> Outcome {
         list: Initializers::of(pending.iter().map(String::as_str)),
     });
     let status =
-        case.policy.map_or_else(|| Some(Box::new(still_pending(&object))), |policy| corrected(&object, policy));
+        case.policy.map_or_else(|| Some(Box::new(object.still_pending())), |policy| corrected(&object, policy));
     equal("a status", status.is_some(), case.expect.is_some())?;
     let (Some(ours), Some(expect)) = (status, &case.expect) else { return Ok(()) };
     equal("code", ours.code, expect.code)?;

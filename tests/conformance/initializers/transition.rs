@@ -1,6 +1,6 @@
 //! `transition.json`: changes that an update may make to an object's list, and the users who may make them.
 
-use gatepost::initialize::{Actor, transition, transition::Owned};
+use gatepost::initialize::{Actor, OwnedNames, transition};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -45,7 +45,7 @@ fn judge(case: &Case) -> Outcome {
         Owns::Names(names) => names.iter().map(String::as_str).collect(),
         Owns::Word(_) => Vec::new(),
     };
-    let owns = if matches!(case.owns, Owns::Word(_)) { Owned::Any } else { Owned::Names(&names) };
+    let owns = if matches!(case.owns, Owns::Word(_)) { OwnedNames::Any } else { OwnedNames::Names(&names) };
     let actor = Actor { may_initialize: case.may_initialize, owns };
     case.expect.judge(transition(list(&case.old)?, list(&case.new)?, actor))
 }

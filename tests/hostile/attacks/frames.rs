@@ -40,7 +40,7 @@ const BREACHES: [Breach; 10] = [
 ];
 
 /// Each review meets one of them.
-pub fn of_hooks() -> Attack {
+pub fn invalid_frames_of_hooks() -> Attack {
     Attack {
         name: "frames-that-break-the-rules",
         item: "18",

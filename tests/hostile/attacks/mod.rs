@@ -34,7 +34,7 @@ pub fn all() -> Vec<Attack> {
         bodies::declared_and_never_sent(),
         bodies::idle_connections(),
         bodies::large_reviews(),
-        frames::of_hooks(),
+        frames::invalid_frames_of_hooks(),
         frames::floods_of_callers(),
         health::endless_checks(),
         stalled::log_nobody_reads(),

@@ -3,24 +3,143 @@
 
 use std::fmt::Write as _;
 
-use super::{Cost, Row, convert, none, operators::text, regex::unprintable};
 use crate::{
     access,
-    clauses::{self, Clause, Part, Verb},
-    fault::Fault,
-    meter::Meter,
+    functions::{
+        convert,
+        function::{Cost, Row, none, text},
+        regex::unprintable,
+    },
+    meter::{Fault, Meter},
+    types::Type,
     value::Value,
 };
 
+/// Digits behind the point, where a clause does not say how many.
+const DEFAULT_PRECISION: usize = 6;
+
+/// One place of a format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Clause {
+    pub(crate) verb: Verb,
+    /// Digits behind the point; upstream takes it for the width of a scientific notation.
+    pub(crate) precision: usize,
+}
+
+/// Notation of a clause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    String,
+    Decimal,
+    Fixed,
+    Scientific,
+    Binary,
+    Hex { upper: bool },
+    Octal,
+}
+
+/// Part of a format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part<'t> {
+    /// Text that is not changed.
+    Text(&'t str),
+    Clause(Clause),
+}
+
+/// The first part of a format that is not empty, and what is behind it.
+pub(crate) fn first(format: &str) -> Result<(Part<'_>, &str), &'static str> {
+    let Some(behind) = format.strip_prefix('%') else {
+        let (text, rest) = format.split_at(format.find('%').unwrap_or(format.len()));
+        return Ok((Part::Text(text), rest));
+    };
+    if let Some(rest) = behind.strip_prefix('%') {
+        return Ok((Part::Text("%"), rest));
+    }
+    let (precision, behind) = match behind.strip_prefix('.') {
+        None => (DEFAULT_PRECISION, behind),
+        Some(number) => {
+            let (digits, behind) = number.split_at(number.bytes().take_while(u8::is_ascii_digit).count());
+            (digits.parse().map_err(|_| "could not parse formatting clause: its precision is no number")?, behind)
+        }
+    };
+    let verb = match behind.as_bytes().first() {
+        None => return Err("unexpected end of string"),
+        Some(b's') => Verb::String,
+        Some(b'd') => Verb::Decimal,
+        Some(b'f') => Verb::Fixed,
+        Some(b'e') => Verb::Scientific,
+        Some(b'b') => Verb::Binary,
+        Some(b'x') => Verb::Hex { upper: false },
+        Some(b'X') => Verb::Hex { upper: true },
+        Some(b'o') => Verb::Octal,
+        Some(_) => return Err("could not parse formatting clause: unrecognized formatting clause"),
+    };
+    Ok((Part::Clause(Clause { verb, precision }), &behind[1..]))
+}
+
+impl Verb {
+    /// As upstream words it.
+    pub(crate) const fn misfit(self) -> &'static str {
+        match self {
+            Self::String => {
+                "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and \
+                 timestamps"
+            }
+            Self::Decimal => "decimal clause can only be used on integers",
+            Self::Fixed => "fixed-point clause can only be used on doubles",
+            Self::Scientific => "scientific clause can only be used on doubles",
+            Self::Binary => "only integers and bools can be formatted as binary",
+            Self::Hex { .. } => "only integers, byte buffers, and strings can be formatted as hex",
+            Self::Octal => "octal clause can only be used on integers",
+        }
+    }
+
+    /// May a value of this type fill it? Strings may be the names of numbers that are none.
+    pub(crate) fn takes(self, of: &Type) -> bool {
+        match (self, of) {
+            (_, Type::Dyn) => true,
+            (Self::String, of) => !matches!(of, Type::Struct(..) | Type::Opaque(_) | Type::Optional(_)),
+            (Self::Fixed | Self::Scientific, of) => matches!(of, Type::Double | Type::String),
+            (_, Type::Int | Type::Uint) => true,
+            (Self::Binary, Type::Bool) | (Self::Hex { .. }, Type::String | Type::Bytes) => true,
+            _ => false,
+        }
+    }
+}
+
+/// Checks that the arguments are as many as the clauses of a format, and of their types. Each argument has its type, and
+/// perhaps one inside it that cannot be written as text.
+pub(crate) fn check(format: &str, arguments: &[(Type, Option<Type>)]) -> Result<(), String> {
+    let (mut rest, mut clauses) = (format, 0);
+    while !rest.is_empty() {
+        let (part, behind) = first(rest)?;
+        rest = behind;
+        let Part::Clause(Clause { verb, .. }) = part else { continue };
+        let Some((of, odd)) = arguments.get(clauses) else {
+            return Err(format!("index {clauses} out of range"));
+        };
+        let odd = odd.as_ref().filter(|_| verb == Verb::String).or((!verb.takes(of)).then_some(of));
+        if let Some(odd) = odd {
+            return Err(format!("error during formatting: {}, was given {odd}", verb.misfit()));
+        }
+        clauses += 1;
+    }
+    if arguments.len() > clauses {
+        let given = arguments.len();
+        return Err(format!("too many arguments supplied to string.format (expected {clauses}, got {given})"));
+    }
+    Ok(())
+}
+
 /// Lists and maps are written no deeper than this.
-const DEEPEST: usize = 200;
+const MAX_FORMATTED_DEPTH: usize = 200;
 
 /// The largest precision. Upstream writes [`NO_VERB`] for more.
-const MOST_PRECISE: usize = 1_000_000;
+const MAX_PRECISION: usize = 1_000_000;
 const NO_VERB: &str = "%!(NOVERB)";
 
 /// Most digits of a double behind its point.
-const FINEST: usize = 1_074;
+const MAX_FRACTION_DIGITS: usize = 1_074;
 
 pub(super) const ROWS: &[Row] = &[Row("format", &["string|list(dyn)->string"], Cost::First(0.1), format)];
 
@@ -29,10 +148,10 @@ fn format<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault>
     if access::list_len(list, meter)?.is_none() {
         return none();
     }
-    let mut written = Written { text: String::new(), meter };
+    let mut written = Formatter { text: String::new(), meter };
     let mut at = 0;
     while !rest.is_empty() {
-        let (part, behind) = clauses::first(rest).map_err(Fault::error)?;
+        let (part, behind) = first(rest).map_err(Fault::error)?;
         rest = behind;
         match part {
             Part::Text(text) => written.push(text)?,
@@ -47,13 +166,13 @@ fn format<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault>
     Ok(Value::made(written.text))
 }
 
-/// Text in the making.
-struct Written<'m> {
+/// Writes a formatted text.
+struct Formatter<'m> {
     text: String,
     meter: &'m Meter<'m>,
 }
 
-impl Written<'_> {
+impl Formatter<'_> {
     /// Adds a text, and pays for it.
     fn push(&mut self, text: &str) -> Result<(), Fault> {
         self.meter.make(text.len())?;
@@ -64,7 +183,7 @@ impl Written<'_> {
     fn clause(&mut self, Clause { verb, precision }: Clause, value: &Value<'_>) -> Result<(), Fault> {
         let misfit = || Fault::error(format!("{}, was given {}", verb.misfit(), value.type_name()));
         match verb {
-            Verb::String => self.plain(value, DEEPEST),
+            Verb::String => self.plain(value, MAX_FORMATTED_DEPTH),
             Verb::Decimal => self.push(&whole(value, |number| number.to_string()).ok_or_else(misfit)?),
             Verb::Octal => self.push(&whole(value, |number| format!("{number:o}")).ok_or_else(misfit)?),
             Verb::Binary => match value {
@@ -94,7 +213,7 @@ impl Written<'_> {
     }
 
     /// A value as `%s` writes it.
-    fn plain(&mut self, value: &Value<'_>, deep: usize) -> Result<(), Fault> {
+    fn plain(&mut self, value: &Value<'_>, depth_left: usize) -> Result<(), Fault> {
         match value {
             Value::Null => self.push("null"),
             Value::Type(name) => self.push(name),
@@ -111,13 +230,13 @@ impl Written<'_> {
             },
             value => {
                 let misfit = || Fault::error(format!("{}, was given {}", Verb::String.misfit(), value.type_name()));
-                if self.container(value, deep)? { Ok(()) } else { Err(misfit()) }
+                if self.container(value, depth_left)? { Ok(()) } else { Err(misfit()) }
             }
         }
     }
 
     /// A value as it is written in a list or map: as an expression would spell it.
-    fn spelled(&mut self, value: &Value<'_>, deep: usize) -> Result<(), Fault> {
+    fn spelled(&mut self, value: &Value<'_>, depth_left: usize) -> Result<(), Fault> {
         match value {
             Value::String(text) => self.quoted(text.as_str()),
             Value::Bytes(bytes) => {
@@ -131,9 +250,11 @@ impl Written<'_> {
             Value::Double(number) => self.quoted(&convert::go_double(*number)),
             Value::Timestamp(time) => self.push(&format!("timestamp(\"{time}\")")),
             Value::Duration(span) => self.push(&format!("duration(\"{span}\")")),
-            Value::Null | Value::Type(_) | Value::Bool(_) | Value::Int(_) | Value::Uint(_) => self.plain(value, deep),
+            Value::Null | Value::Type(_) | Value::Bool(_) | Value::Int(_) | Value::Uint(_) => {
+                self.plain(value, depth_left)
+            }
             value => {
-                if self.container(value, deep)? {
+                if self.container(value, depth_left)? {
                     return Ok(());
                 }
                 Err(Fault::error(format!("no formatting function for {}", value.type_name())))
@@ -142,8 +263,10 @@ impl Written<'_> {
     }
 
     /// A list or map; false where it is none.
-    fn container(&mut self, value: &Value<'_>, deep: usize) -> Result<bool, Fault> {
-        let Some(deep) = deep.checked_sub(1) else { return Err(Fault::error("the value is nested too deep")) };
+    fn container(&mut self, value: &Value<'_>, depth_left: usize) -> Result<bool, Fault> {
+        let Some(depth_left) = depth_left.checked_sub(1) else {
+            return Err(Fault::error("the value is nested too deep"));
+        };
         if let Some(len) = access::list_len(value, self.meter)? {
             self.push("[")?;
             for at in 0..len {
@@ -151,7 +274,7 @@ impl Written<'_> {
                     self.push(", ")?;
                 }
                 if let Some(item) = access::list_item(value, at, self.meter)? {
-                    self.spelled(&item, deep)?;
+                    self.spelled(&item, depth_left)?;
                 }
             }
             self.push("]")?;
@@ -165,8 +288,8 @@ impl Written<'_> {
             if !matches!(key, Value::String(_) | Value::Bool(_) | Value::Int(_) | Value::Uint(_)) {
                 return Err(Fault::error(format!("no formatting function for map key of type {}", key.type_name())));
             }
-            let mut spelled = Written { text: String::new(), meter: self.meter };
-            spelled.spelled(key, deep)?;
+            let mut spelled = Formatter { text: String::new(), meter: self.meter };
+            spelled.spelled(key, depth_left)?;
             keys.push((spelled.text, key.clone()));
         }
         self.meter.step((keys.len() as u64).saturating_mul(16))?;
@@ -179,7 +302,7 @@ impl Written<'_> {
             self.push(spelled)?;
             self.push(":")?;
             if let Some(value) = access::entry(value, key, self.meter)? {
-                self.spelled(&value, deep)?;
+                self.spelled(&value, depth_left)?;
             }
         }
         self.push("}")?;
@@ -253,7 +376,7 @@ fn sign_or_special(number: f64) -> Result<&'static str, &'static str> {
 /// With commas between thousands. There, the least number of digits behind the point is kept in 8 bits, and the largest
 /// in 16 with a sign.
 fn fixed(number: f64, precision: usize) -> String {
-    if precision / 10 > MOST_PRECISE {
+    if precision / 10 > MAX_PRECISION {
         return NO_VERB.to_owned();
     }
     let sign = match sign_or_special(number) {
@@ -262,7 +385,7 @@ fn fixed(number: f64, precision: usize) -> String {
     };
     let (least, most) = (precision as u8, precision as u16 as i16);
     let digits = match usize::try_from(most) {
-        Ok(most) => format!("{:.*}", most.min(FINEST), number.abs()),
+        Ok(most) => format!("{:.*}", most.min(MAX_FRACTION_DIGITS), number.abs()),
         Err(_) => number.abs().to_string(),
     };
     let (whole, fraction) = digits.split_once('.').unwrap_or((&digits, ""));
@@ -284,7 +407,7 @@ fn fixed(number: f64, precision: usize) -> String {
 
 /// With six digits behind the point, and as wide as what is written as its precision.
 fn scientific(number: f64, width: usize) -> String {
-    if width / 10 > MOST_PRECISE {
+    if width / 10 > MAX_PRECISION {
         return NO_VERB.to_owned();
     }
     let body = match sign_or_special(number) {
@@ -302,4 +425,37 @@ fn scientific(number: f64, width: usize) -> String {
     };
     // Kept in 16 bits there.
     format!("{body:>width$}", width = usize::from(width as u16))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn format_is_parsed_part_by_part() {
+        let parts = |mut rest: &'static str| {
+            let mut parts = Vec::new();
+            while !rest.is_empty() {
+                let (part, behind) = first(rest)?;
+                parts.push(part);
+                rest = behind;
+            }
+            Ok::<_, &str>(parts)
+        };
+        let clause = |verb, precision| Part::Clause(Clause { verb, precision });
+        assert_eq!(
+            parts("é%%%s%.2f%X"),
+            Ok(vec![
+                Part::Text("é"),
+                Part::Text("%"),
+                clause(Verb::String, 6),
+                clause(Verb::Fixed, 2),
+                clause(Verb::Hex { upper: true }, 6),
+            ])
+        );
+        for wrong in ["%", "a%", "%.", "%.2", "%.d", "%é", "%99999999999999999999d", "%.99999999999999999999f", "%-d"]
+        {
+            assert!(parts(wrong).is_err(), "{wrong}");
+        }
+    }
 }

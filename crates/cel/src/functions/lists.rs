@@ -2,41 +2,29 @@
 
 use std::{cmp::Ordering, rc::Rc};
 
-use super::{Cost, Row, none, strings};
 use crate::{
     access::{each_item, is_same, items, list_item, list_len},
-    fault::Fault,
-    meter::{Meter, Room},
+    functions::{
+        function::{Cost, Row, none},
+        strings,
+    },
+    meter::{Fault, Meter, Room},
     time::Duration,
     value::{List, Value},
 };
 
 pub(super) const ROWS: &[Row] = &[
-    Row(
-        "isSorted",
-        &[
-            "list(int)|->bool",
-            "list(uint)|->bool",
-            "list(double)|->bool",
-            "list(bool)|->bool",
-            "list(duration)|->bool",
-            "list(timestamp)|->bool",
-            "list(string)|->bool",
-            "list(bytes)|->bool",
-        ],
-        Cost::Traversal,
-        |args, meter| {
-            let (mut before, mut sorted) = (None, true);
-            each(args, meter, |item| {
-                if sorted && let Some(before) = &before {
-                    sorted = order(before, &item)? != Ordering::Greater;
-                }
-                before = Some(item);
-                Ok(())
-            })?;
-            Ok(Value::Bool(sorted))
-        },
-    ),
+    Row("isSorted", &["list(*)|->bool"], Cost::Traversal, |args, meter| {
+        let (mut before, mut sorted) = (None, true);
+        each(args, meter, |item| {
+            if sorted && let Some(before) = &before {
+                sorted = order(before, &item)? != Ordering::Greater;
+            }
+            before = Some(item);
+            Ok(())
+        })?;
+        Ok(Value::Bool(sorted))
+    }),
     Row(
         "sum",
         &["list(int)|->int", "list(uint)|->uint", "list(double)|->double", "list(duration)|->duration"],
@@ -69,24 +57,10 @@ pub(super) const ROWS: &[Row] = &[
         let items = own(args, meter)?;
         sorted(items.clone(), items, meter)
     }),
-    Row(
-        "@sortByAssociatedKeys",
-        &[
-            "list(A)|list(int)->list(A)",
-            "list(A)|list(uint)->list(A)",
-            "list(A)|list(double)->list(A)",
-            "list(A)|list(bool)->list(A)",
-            "list(A)|list(duration)->list(A)",
-            "list(A)|list(timestamp)->list(A)",
-            "list(A)|list(string)->list(A)",
-            "list(A)|list(bytes)->list(A)",
-        ],
-        Cost::SelfCompare(1),
-        |args, meter| match args {
-            [list, keys] => sorted(items(list, meter)?, items(keys, meter)?, meter),
-            _ => none(),
-        },
-    ),
+    Row("@sortByAssociatedKeys", &["list(A)|list(*)->list(A)"], Cost::SelfCompare(1), |args, meter| match args {
+        [list, keys] => sorted(items(list, meter)?, items(keys, meter)?, meter),
+        _ => none(),
+    }),
     Row("lists.range", &["int->list(int)"], Cost::ListResult, range),
     Row("sets.contains", &["list(A),list(A)->bool"], Cost::Sets(1), |args, meter| {
         sets(args, meter, |all, of, meter| holds_all(all, of, meter))
@@ -106,27 +80,9 @@ pub(super) const ROWS: &[Row] = &[
     }),
 ];
 
-const COMPARABLE: &[&str] = &[
-    "list(int)|->int",
-    "list(uint)|->uint",
-    "list(double)|->double",
-    "list(bool)|->bool",
-    "list(duration)|->duration",
-    "list(timestamp)|->timestamp",
-    "list(string)|->string",
-    "list(bytes)|->bytes",
-];
+const COMPARABLE: &[&str] = &["list(*)|->*"];
 
-const SORTABLE: &[&str] = &[
-    "list(int)|->list(int)",
-    "list(uint)|->list(uint)",
-    "list(double)|->list(double)",
-    "list(bool)|->list(bool)",
-    "list(duration)|->list(duration)",
-    "list(timestamp)|->list(timestamp)",
-    "list(string)|->list(string)",
-    "list(bytes)|->list(bytes)",
-];
+const SORTABLE: &[&str] = &["list(*)|->list(*)"];
 
 fn own<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<List<'a>, Fault> {
     args.first().map_or_else(|| Err(Fault::no_such_overload()), |list| items(list, meter))
@@ -281,12 +237,12 @@ fn sorted<'a>(list: List<'a>, keys: List<'a>, meter: &Meter<'_>) -> Result<Value
 
 fn range<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
     /// More would take all the memory that there is.
-    const MOST: i64 = 1_000_000;
+    const MAX_RANGE: i64 = 1_000_000;
     let [Value::Int(end)] = args else { return none() };
     if *end < 0 {
         return Err(Fault::error(format!("lists.range: size must be non-negative, got {end}")));
     }
-    if *end > MOST {
+    if *end > MAX_RANGE {
         return Err(Fault::error("lists.range of more than 1,000,000"));
     }
     let room = meter.list(usize::try_from(*end).unwrap_or(0))?;

@@ -1,13 +1,12 @@
-//! Operators, but for the logical ones, which need not evaluate all they are given.
+//! Operators and functions of optional values. `&&`, `||`, `?:`, `or` and `orValue`, which need not evaluate all their
+//! operands, are evaluated in `evaluate`.
 
 use std::{cmp::Ordering, rc::Rc};
 
-use super::{Cost, Row, none};
 use crate::{
     access,
-    fault::Fault,
-    meter::Meter,
-    text::Text,
+    functions::function::{Cost, Row, none},
+    meter::{Fault, Meter},
     time::Duration,
     value::{List, Value, compare_numbers},
 };
@@ -77,6 +76,31 @@ pub(super) const ROWS: &[Row] = &[
     Row("_>_", ORDERED, Cost::Ordered, |args, meter| ordered(args, meter, Ordering::is_gt)),
     Row("_>=_", ORDERED, Cost::Ordered, |args, meter| ordered(args, meter, Ordering::is_ge)),
     Row("@in", &["A,list(A)->bool", "A,map(A, B)->bool"], Cost::InList, is_in),
+    Row("optional.of", &["A->optional(A)"], Cost::One, |args, _| Ok(Value::optional(args.first().cloned()))),
+    Row("optional.none", &["->optional(A)"], Cost::One, |_, _| Ok(Value::optional(None))),
+    Row("optional.ofNonZeroValue", &["A->optional(A)"], Cost::One, |args, meter| match args {
+        [value] => Ok(Value::optional(Some(value.clone()).filter(|value| !is_zero(value, meter)))),
+        _ => none(),
+    }),
+    Row("hasValue", &["optional(A)|->bool"], Cost::One, |args, _| match args {
+        [Value::Optional(value)] => Ok(Value::Bool(value.is_some())),
+        _ => none(),
+    }),
+    Row("value", &["optional(A)|->A"], Cost::One, |args, _| match args {
+        [Value::Optional(Some(value))] => Ok(Value::clone(value)),
+        [Value::Optional(None)] => Err(Fault::error("optional.none() dereference")),
+        _ => none(),
+    }),
+    Row("or", &["optional(A)|optional(A)->optional(A)"], Cost::One, |args, _| match args {
+        [Value::Optional(value), other] => Ok(if value.is_some() { args[0].clone() } else { other.clone() }),
+        _ => none(),
+    }),
+    Row("orValue", &["optional(A)|A->A"], Cost::One, |args, _| match args {
+        [Value::Optional(value), other] => {
+            Ok(value.as_ref().map_or_else(|| other.clone(), |value| Value::clone(value)))
+        }
+        _ => none(),
+    }),
 ];
 
 fn overflow() -> Fault {
@@ -230,22 +254,23 @@ fn is_in<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> 
     Ok(Value::Bool(false))
 }
 
-/// The text of an argument that must be one.
-pub(super) fn text<'v>(value: Option<&'v Value<'_>>) -> Result<&'v str, Fault> {
+fn is_zero(value: &Value<'_>, meter: &Meter<'_>) -> bool {
     match value {
-        Some(Value::String(text)) => Ok(text.as_str()),
-        _ => Err(Fault::no_such_overload()),
-    }
-}
-
-/// A part of a text of the input stays there.
-pub(super) fn part<'a>(of: &Value<'a>, range: std::ops::Range<usize>, meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
-    match of {
-        Value::String(Text::Lent(text)) => Ok(Value::String(Text::Lent(&text[range]))),
-        Value::String(Text::Made(text)) => {
-            meter.make(range.len())?;
-            Ok(Value::made(&text[range]))
-        }
-        _ => none(),
+        Value::Null => true,
+        Value::Bool(yes) => !yes,
+        Value::Int(number) => *number == 0,
+        Value::Uint(number) => *number == 0,
+        Value::Double(number) => *number == 0.0,
+        Value::Duration(span) => span.0 == 0,
+        Value::Optional(_)
+        | Value::Timestamp(_)
+        | Value::Type(_)
+        | Value::Quantity(_)
+        | Value::Url(_)
+        | Value::Semver(_)
+        | Value::Format(_)
+        | Value::Authorizer(_)
+        | Value::Decision(_) => false,
+        sized => access::size(sized, meter).is_ok_and(|size| size == 0),
     }
 }

@@ -1,14 +1,10 @@
 //! Texts: the standard functions, and cel-go's string library in the second version. Places count characters.
 
-use super::{
-    Cost, Row, none,
-    operators::{part, text},
-};
 use crate::{
     access,
-    fault::Fault,
-    meter::{Meter, Room},
-    text::Text,
+    functions::function::{Cost, Row, none, part, text},
+    input::Text,
+    meter::{Fault, Meter, Room},
     value::Value,
 };
 

@@ -1,7 +1,8 @@
 //! Access checks: each ends the evaluation until it has a decision.
 
-use super::*;
-use crate::{AccessCheck, AccessDecision, AccessTarget, ResourceAccess, Subject, conditions, program::Program};
+use crate::{
+    AccessCheck, AccessDecision, AccessTarget, ResourceAccess, Subject, conditions, program::Program, tests::*,
+};
 
 /// Decision of the authorizer in `tests/cel/generate`: its reason repeats the check.
 fn decided(check: &AccessCheck) -> AccessDecision {
@@ -39,7 +40,7 @@ pub(super) fn evaluated(program: &Program, input: &mut Input<'_>) -> (Result<boo
 }
 
 #[test]
-fn a_check_without_a_decision_is_handed_out_and_counts_again_with_it() {
+fn undecided_access_check_ends_the_evaluation() {
     let mut input = input("{}", "null");
     let conditions = [
         Condition::compile("a", "request.name == 'web'").unwrap(),
@@ -69,7 +70,7 @@ fn a_check_without_a_decision_is_handed_out_and_counts_again_with_it() {
 }
 
 #[test]
-fn no_check_is_longer_than_any_name() {
+fn access_check_text_is_bounded() {
     let long = format!(r#"{{"name":"{}"}}"#, "a".repeat(20_000));
     let input = input(&long, "null");
     let conditions = [Condition::compile("c", "authorizer.path(object.name).check('get').allowed()").unwrap()];

@@ -46,7 +46,7 @@ fn place_of_api_version(review: &Review) -> Option<Range<usize>> {
     let mut cursor = Cursor::new(std::str::from_utf8(&copy).ok()?);
     cursor.object("the review").ok()?;
     while let Some(key) = cursor.key().ok()? {
-        let place = cursor.place().ok()?;
+        let place = cursor.value_range().ok()?;
         if key.plain() == "apiVersion" {
             let before: usize = left_out.iter().filter(|(at, _)| *at < place.start).map(|(_, len)| len).sum();
             return Some(place.start + before..place.end + before);

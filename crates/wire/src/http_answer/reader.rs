@@ -70,11 +70,11 @@ pub(super) fn read(text: &str) -> Result<AnswerFields, JsonReadError> {
             "response" => read_response(&mut cursor, &mut response)?,
             // That it is JSON is checked in any case.
             "request" => {
-                let place = cursor.place()?;
+                let place = cursor.value_range()?;
                 request = request.and(shape::request(&mut Cursor::new(&text[place])));
             }
             "status" => {
-                let place = cursor.place()?;
+                let place = cursor.value_range()?;
                 seeds_status = seeds_status.and_then(|mut read: Option<StatusText>| {
                     status(&mut Cursor::new(&text[place]), "status", &mut read).map(|()| read)
                 });

@@ -4,11 +4,11 @@ use futures_util::FutureExt;
 
 use super::*;
 
-const STRANGER: [u8; 4] = [192, 0, 2, 0];
+const UNKNOWN: [u8; 4] = [192, 0, 2, 0];
 
-/// The n-th client that nobody knows.
-fn stranger(n: u8) -> Identity {
-    let [a, b, c, _] = STRANGER;
+/// The n-th unknown client.
+fn unknown(n: u8) -> Identity {
+    let [a, b, c, _] = UNKNOWN;
     Identity::of([a, b, c, n].into())
 }
 
@@ -27,7 +27,7 @@ fn is_evicted(admitted: &AdmittedConnection) -> bool {
 }
 
 #[test]
-fn idle_connections_keep_nobody_out() {
+fn idle_connections_are_evicted_for_new_ones() {
     let clients = Clients::new(8, Instant::now());
     let idle = connect(&clients, &Identity::Loopback, 8);
     idle[0].session.had_verdict();
@@ -39,7 +39,7 @@ fn idle_connections_keep_nobody_out() {
 }
 
 #[test]
-fn connections_with_a_review_are_not_ended_for_new_ones() {
+fn connection_with_a_review_is_not_evicted() {
     let clients = Clients::new(2, Instant::now());
     let busy = connect(&clients, &Identity::Loopback, 2);
     busy.iter().for_each(|admitted| admitted.session.begin(0));
@@ -50,7 +50,7 @@ fn connections_with_a_review_are_not_ended_for_new_ones() {
 }
 
 #[test]
-fn the_connection_of_an_instance_is_not_ended_for_new_ones() {
+fn connection_of_an_instance_is_not_evicted() {
     let clients = Clients::new(2, Instant::now());
     let connections = connect(&clients, &Identity::Loopback, 2);
     let instance = connections[0].session.attach();
@@ -62,25 +62,25 @@ fn the_connection_of_an_instance_is_not_ended_for_new_ones() {
 }
 
 #[test]
-fn a_flood_of_strangers_leaves_a_quarter_for_those_who_are_known() {
+fn flood_of_unknown_clients_leaves_a_quarter_for_known_ones() {
     let clients = Clients::new(8, Instant::now());
-    let mut flood: Vec<AdmittedConnection> = (0..6).flat_map(|n| connect(&clients, &stranger(n), 1)).collect();
+    let mut flood: Vec<AdmittedConnection> = (0..6).flat_map(|n| connect(&clients, &unknown(n), 1)).collect();
     flood.iter().for_each(|admitted| admitted.session.begin(0));
-    assert_eq!(clients.admit(stranger(6), clients.began).expect_err("kept"), NoRoom::Full);
+    assert_eq!(clients.admit(unknown(6), clients.began).expect_err("kept"), NoRoom::Full);
     let known = connect(&clients, &named("apiserver"), 2);
     assert_eq!(known.len(), 2);
     // One that had a verdict is a stranger no longer, and its connection stands in nobody's way.
     flood[0].session.client.had_verdict(0);
     flood.remove(5);
-    flood.extend(connect(&clients, &stranger(7), 1));
+    flood.extend(connect(&clients, &unknown(7), 1));
 }
 
 #[test]
-fn one_stranger_has_half_and_so_has_each_known_client_beside_another() {
+fn client_share_is_half_unless_known_and_alone() {
     let clients = Clients::new(8, Instant::now());
-    let alone = connect(&clients, &stranger(1), 4);
+    let alone = connect(&clients, &unknown(1), 4);
     alone.iter().for_each(|admitted| admitted.session.begin(0));
-    assert_eq!(clients.admit(stranger(1), clients.began).expect_err("half"), NoRoom::Share);
+    assert_eq!(clients.admit(unknown(1), clients.began).expect_err("half"), NoRoom::Share);
     drop(alone);
     let first = connect(&clients, &named("a"), 6);
     first.iter().for_each(|admitted| admitted.session.begin(0));
@@ -91,23 +91,23 @@ fn one_stranger_has_half_and_so_has_each_known_client_beside_another() {
 }
 
 #[test]
-fn a_certificate_makes_its_address_known() {
+fn client_certificate_makes_its_address_known() {
     let clients = Clients::new(8, Instant::now());
-    let mut admitted = clients.admit(stranger(1), clients.began).expect("room");
+    let mut admitted = clients.admit(unknown(1), clients.began).expect("room");
     assert!(!admitted.session.client.is_known(0));
     admitted.identify(named("apiserver"), clients.began).expect("room");
     assert_eq!(admitted.session.client.identity, named("apiserver"));
     drop(admitted);
     let registry = clients.lock();
-    assert!(registry.clients[&stranger(1)].client.is_known(599));
+    assert!(registry.clients[&unknown(1)].client.is_known(599));
     assert_eq!(registry.sessions.len(), 0);
 }
 
 #[test]
-fn clients_that_are_gone_are_forgotten() {
+fn clients_without_connections_are_forgotten() {
     let clients = Clients::new(2, Instant::now());
     for n in 0..100 {
-        let admitted = connect(&clients, &stranger(n), 1);
+        let admitted = connect(&clients, &unknown(n), 1);
         if n % 2 == 0 {
             admitted[0].session.client.had_verdict(0);
         }

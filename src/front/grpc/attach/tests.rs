@@ -14,7 +14,7 @@ use crate::{
         drain::Life,
         testing::{connect, front},
     },
-    live::hub::TaskMessage,
+    initialize::hub::{Contribution, TaskMessage},
     memory::MemoryBudget,
     model::Revision,
     snapshot::{self, SourceFile},
@@ -83,7 +83,7 @@ impl World {
     }
 
     /// Holds an object about which the review has that many bytes.
-    fn hold(&mut self, bytes: usize) -> JoinHandle<Result<Answered, TaskFailure>> {
+    fn hold(&mut self, bytes: usize) -> JoinHandle<Result<Contribution, TurnFailure>> {
         self.asked += 1;
         let room = MemoryBudget::unlimited().empty(Purpose::Queue);
         let (review, digest) = (vec![b'x'; bytes].into(), [self.asked; 32]);
@@ -152,12 +152,12 @@ impl Instance {
         let task = self.task().await;
         assert_eq!(task.attempt, 1);
         self.done(&task, 2);
-        assert!(matches!(held.await.expect("held"), Ok(Answered::Done(_))));
+        assert!(matches!(held.await.expect("held"), Ok(_)));
     }
 }
 
 #[tokio::test]
-async fn a_task_takes_little_memory_and_ends_alone_where_there_is_none() {
+async fn attached_task_ends_alone_without_memory() {
     let mut world = claimable().await;
     let mut instance = world.attach().await;
     let full = world.fill(1000);
@@ -168,13 +168,13 @@ async fn a_task_takes_little_memory_and_ends_alone_where_there_is_none() {
     assert!(held.await.expect("held").is_ok(), "its review has room already");
 
     let full = world.fill(100);
-    assert_eq!(world.hold(10).await.expect("held"), Err(TaskFailure::NoRoom));
+    assert_eq!(world.hold(10).await.expect("held"), Err(TurnFailure::NoRoom));
     drop(full);
     instance.works(&mut world).await;
 }
 
 #[tokio::test]
-async fn an_answer_that_there_is_no_room_for_ends_its_task_alone() {
+async fn attached_answer_without_memory_ends_its_task_alone() {
     let mut world = claimable().await;
     let mut instance = world.attach().await;
     let held = world.hold(10);
@@ -182,25 +182,25 @@ async fn an_answer_that_there_is_no_room_for_ends_its_task_alone() {
     let full = world.fill(0);
     instance.say(ToSidecar::Heartbeat(Heartbeat {}));
     instance.done(&task, 100_000);
-    assert_eq!(held.await.expect("held"), Err(TaskFailure::NoRoom));
+    assert_eq!(held.await.expect("held"), Err(TurnFailure::NoRoom));
     drop(full);
     instance.works(&mut world).await;
 }
 
 #[tokio::test]
-async fn an_answer_that_is_too_long_ends_its_task_alone() {
+async fn attached_answer_that_is_too_long_ends_its_task_alone() {
     let mut world = claimable().await;
     let mut instance = world.attach().await;
     let held = world.hold(10);
     let task = instance.task().await;
     instance.done(&task, 4 << 20);
-    assert_eq!(held.await.expect("held"), Err(TaskFailure::Unusable("its answer is longer than 4 MiB")));
+    assert_eq!(held.await.expect("held"), Err(TurnFailure::Unable("its answer is longer than 4 MiB".into())));
     instance.works(&mut world).await;
     assert!(world.front.inflight.budget().held() <= STREAM_MEMORY, "nothing of it is held");
 }
 
 #[tokio::test]
-async fn nothing_is_held_of_who_claims_nothing() {
+async fn attached_stream_without_a_claim_holds_nothing() {
     let status = async |response: ResponseFuture| {
         let response = response.await.expect("answered");
         response.headers().get("grpc-status").map(|status| status.to_str().expect("text").to_owned())

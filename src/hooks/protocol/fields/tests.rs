@@ -1,3 +1,6 @@
+#[path = "../../../../benches/common/cpu.rs"]
+mod cpu;
+
 use super::*;
 use crate::hpack::{Decoder, DecoderError};
 
@@ -53,7 +56,7 @@ fn an_http_answer() {
     let (fields, _) = read(&block).expect("read");
     assert_eq!((fields.content_length, fields.retry_after), (Some(12), Some(Duration::from_secs(7))));
     block.extend(b"\x0f\x0d\x0213");
-    assert_eq!(read(&block).expect("read").0.content_length, Some(NO_LENGTH), "two lengths are none");
+    assert_eq!(read(&block).expect("read").0.content_length, Some(INVALID_LENGTH), "two lengths are none");
 }
 
 #[test]
@@ -75,7 +78,7 @@ fn what_contradicts_itself_is_malformed() {
 fn numbers_are_digits() {
     let status = |text| of(&[("grpc-status", text)]).grpc_status;
     assert_eq!(["0", "7", "+0", "00", "", "x"].map(status), [0, 7, 2, 2, 2, 2].map(Some));
-    assert_eq!(of(&[("content-length", "+5")]).content_length, Some(NO_LENGTH));
+    assert_eq!(of(&[("content-length", "+5")]).content_length, Some(INVALID_LENGTH));
 }
 
 #[test]
@@ -107,4 +110,48 @@ fn of_what_go_reads_once_the_first_counts() {
     // content-encoding by its static name.
     assert_eq!(read(b"\x0f\x0b\x04gzip").expect("read").0.gzip, Some(true));
     assert_eq!(read(b"\x0f\x0b\x07deflate").expect("read").0.gzip, Some(false));
+}
+
+/// Linear time, as in `tests/linear_time/parsers_take_linear_time.rs`, of parsers that only this folder can call.
+mod linear_time {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{hooks::protocol::grpc::percent_decoded, hpack};
+
+    const SMALL: usize = 16 << 10;
+    const TIMES: usize = 16;
+    /// Linear is 16, quadratic is 256.
+    const BOUND: u32 = 48;
+    const LEAST: Duration = Duration::from_micros(100);
+
+    /// A name, what is repeated, and what reads it.
+    type Case = (&'static str, &'static [u8], fn(&[u8]));
+
+    /// Reads all fields of a block.
+    fn read(block: &[u8]) {
+        let (mut fields, mut scratch) = (ResponseFields::default(), Vec::new());
+        for field in Decoder::new(block).flatten() {
+            let _ = fields.field(field.name, field.value, &mut scratch);
+        }
+    }
+
+    #[test]
+    fn sixteen_times_the_header_bytes_take_sixteen_times_as_long() {
+        let cases: [Case; 5] = [
+            ("fields of unknown names", b"\x00\x01a\x01b", read),
+            ("fields of the table", b"\x88", read),
+            ("texts coded shortest", b"\x00", |coded| _ = hpack::decode(coded, &mut Vec::new())),
+            ("texts coded longest", b"\xff\xff\xff\xea", |coded| _ = hpack::decode(coded, &mut Vec::new())),
+            ("percent signs", b"%41%", |text| drop(percent_decoded(text))),
+        ];
+        for (name, item, work) in cases {
+            let quickest = |size: usize, runs: usize| {
+                let bytes = item.repeat(size / item.len());
+                (0..runs).map(|_| cpu::of(|| work(&bytes))).min().unwrap_or_default()
+            };
+            let small = quickest(SMALL, 5).max(LEAST);
+            assert!((0..3).any(|_| quickest(SMALL * TIMES, 1) <= small * BOUND), "{name}");
+        }
+    }
 }

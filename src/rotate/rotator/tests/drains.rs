@@ -7,7 +7,7 @@ use crate::live::RetireReason;
 async fn a_removed_hook_drains_until_the_last_request_that_asked_it_ends() {
     let mut rotator = started(&[("a", 1), ("b", 2)]).await;
     let leaving = |rotator: &Rotator| -> Vec<String> {
-        rotator.current.leaving().iter().map(|draining| draining.name.to_string()).collect()
+        rotator.current.status().draining().iter().map(|draining| draining.name.to_string()).collect()
     };
     let request = rotator.current.load();
     let channel = Arc::downgrade(request.hooks[0].target.channel());
@@ -35,7 +35,7 @@ async fn an_idle_worker_keeps_no_hook_from_draining() {
     tokio::task::yield_now().await;
     assert!(channel.upgrade().is_none(), "its connections close");
     read(&mut rotator, contents(&[("b", 2)])).await;
-    assert!(rotator.current.leaving().is_empty());
+    assert!(rotator.current.status().draining().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -43,12 +43,12 @@ async fn draining_has_a_bound_and_coming_back_ends_it() {
     let mut rotator = started(&[("a", 1), ("b", 2)]).await;
     let request = rotator.current.load();
     read(&mut rotator, contents(&[])).await;
-    assert_eq!(rotator.current.leaving().len(), 2);
+    assert_eq!(rotator.current.status().draining().len(), 2);
     read(&mut rotator, contents(&[("a", 1)])).await;
-    assert_eq!(rotator.current.leaving().len(), 1, "a is back");
+    assert_eq!(rotator.current.status().draining().len(), 1, "a is back");
     tokio::time::advance(Duration::from_secs(31)).await;
     read(&mut rotator, contents(&[("a", 1)])).await;
-    assert!(rotator.current.leaving().is_empty(), "b is not waited for any longer");
+    assert!(rotator.current.status().draining().is_empty(), "b is not waited for any longer");
     drop(request);
 }
 
@@ -60,7 +60,7 @@ async fn sweep(rotator: &mut Rotator) {
 
 /// State of each hook that has retired, in the order in which they went.
 fn gone(rotator: &Rotator) -> Vec<(String, RetireReason)> {
-    let retired = rotator.current.retired();
+    let retired = rotator.current.status().retired();
     let gone = retired.iter().filter_map(|retired| match retired.rotation {
         Rotation::Gone { how, .. } => Some((retired.name.to_string(), how)),
         _ => None,
@@ -111,10 +111,10 @@ async fn a_hook_that_has_moved_drains_at_its_old_endpoint() {
     let mut rotator = started(&[("a", 1)]).await;
     let request = rotator.current.load();
     read(&mut rotator, contents(&[("a", 2)])).await;
-    assert!(rotator.current.retired().is_empty(), "it is still asked there");
+    assert!(rotator.current.status().retired().is_empty(), "it is still asked there");
     let channel = probed(&rotator);
-    rotator.hear(news(channel, Ok(())));
-    let leaving = rotator.current.leaving();
+    rotator.on_probe_result(news(channel, Ok(())));
+    let leaving = rotator.current.status().draining();
     assert_eq!(
         leaving.iter().map(|old| old.endpoint.as_ref().unwrap().to_string()).collect::<Vec<_>>(),
         ["grpc://127.0.0.1:1"]

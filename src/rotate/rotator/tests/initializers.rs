@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::{
-    live::{RetireReason, hub::TaskMessage},
+    initialize::hub::{Contribution, TaskMessage, ToInstance},
+    live::RetireReason,
     memory::{MemoryBudget, Purpose},
 };
 
@@ -36,7 +37,7 @@ fn unproven(rotator: &Rotator, short: &str) -> bool {
 
 /// State of each initializer that has retired.
 fn retired(rotator: &Rotator) -> Vec<(String, Rotation)> {
-    let retired = rotator.current.retired();
+    let retired = rotator.current.status().retired();
     retired.iter().map(|one| (one.name.to_string(), one.rotation.clone())).collect()
 }
 
@@ -91,23 +92,23 @@ async fn a_removed_initializer_keeps_its_instances_until_its_tasks_are_done() {
     let request = rotator.current.load();
     read(&mut rotator, initializers(&["b"])).await;
     assert!(matches!(&*retired(&rotator), [(gone, Rotation::Draining { .. })] if gone == "a.example.com"));
-    assert!(hub.drains(&name("a")));
+    assert!(hub.is_draining(&name("a")));
     // A review that began before may come to it only now.
     let room = MemoryBudget::unlimited().empty(Purpose::Queue);
     let message = TaskMessage { review: Default::default(), namespace_labels: Vec::new(), digest: [0; 32], room };
     let deadline = (Instant::now() + Duration::from_secs(20)).into_std();
     let asking = tokio::spawn(async move { hub.ask(&name("a"), message, deadline).await.is_ok() });
-    let Some(crate::live::hub::ToInstance::Task { task, attempt, .. }) = attached.recv().await else { panic!() };
+    let Some(ToInstance::Task { task, attempt, .. }) = attached.recv().await else { panic!() };
     // An object that was stored first holds no generation.
     drop(request);
     sweep(&mut rotator).await;
-    assert!(rotator.current.hub().drains(&name("a")), "it has a task");
+    assert!(rotator.current.hub().is_draining(&name("a")), "it has a task");
     let room = MemoryBudget::unlimited().empty(Purpose::Answer);
-    let done = crate::live::hub::Made { patch: None, adds: Vec::new() };
-    assert!(attached.answer(task, attempt, crate::live::hub::Answered::Done(done), room));
+    let done = Contribution { patch: None, adds: Vec::new() };
+    assert!(attached.answer(task, attempt, Ok(done), room));
     assert!(asking.await.unwrap());
     sweep(&mut rotator).await;
-    assert!(!rotator.current.hub().drains(&name("a")));
+    assert!(!rotator.current.hub().is_draining(&name("a")));
     let gone = retired(&rotator);
     assert!(matches!(&*gone, [(_, Rotation::Gone { how: RetireReason::Drained, .. })]), "{gone:?}");
 }

@@ -100,22 +100,30 @@ async fn play(steps: Vec<Step>) -> Result<(), TestCaseError> {
         match step {
             Step::Configure(hooks) => {
                 read(&mut rotator, configuration(&hooks, revision)).await;
-                prop_assert!(rotator.current.rejected().is_none(), "{:?}", rotator.current.rejected());
+                prop_assert!(
+                    rotator.current.status().rejected.get().is_none(),
+                    "{:?}",
+                    rotator.current.status().rejected.get()
+                );
                 for hook in &rotator.current.load().snapshot.hooks {
                     let effects = hook.side_effects.as_str();
                     accepted.push(how(&hook.id, &hook.endpoint, &hook.protocol, hook.timeout, effects));
                 }
             }
             Step::Probe { which, passed } => {
-                let mut probed: Vec<_> = rotator.probing.values().collect();
+                let mut probed: Vec<_> = rotator.placements.probing.values().collect();
                 probed.sort_by_key(|probing| probing.channel.endpoint().to_string());
                 let Some(probing) = probed.get(which % probed.len().max(1)) else { continue };
                 let (channel, post) = (Arc::clone(&probing.channel), probing.post());
-                rotator.hear(ProbeNews { channel, post, outcome: if passed { Ok(()) } else { Err(refused()) } });
+                rotator.on_probe_result(ProbeResult {
+                    channel,
+                    post,
+                    outcome: if passed { Ok(()) } else { Err(refused()) },
+                });
             }
             Step::Wait(seconds) => {
                 tokio::time::advance(Duration::from_secs(seconds.into())).await;
-                rotator.look_at_the_time();
+                rotator.mark_overdue_hooks();
             }
         }
         let generation = rotator.current.load();

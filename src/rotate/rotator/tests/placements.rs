@@ -11,20 +11,20 @@ async fn what_is_there_at_the_start_is_asked_what_comes_later_is_probed_first() 
     assert_eq!((number(&rotator), standing(&rotator)), (2, vec![stands("a", 1, 0), stands("b", 0, 0)]));
 
     let channel = probed(&rotator);
-    rotator.hear(news(channel.clone(), Err(refused())));
+    rotator.on_probe_result(news(channel.clone(), Err(refused())));
     let generation = rotator.current.load();
     let Rotation::Probing { last_failure, .. } = &generation.hooks[1].rotation else { panic!("it is being probed") };
     assert_eq!((number(&rotator), last_failure), (3, &Some(refused())));
-    rotator.hear(news(channel.clone(), Err(refused())));
+    rotator.on_probe_result(news(channel.clone(), Err(refused())));
     assert_eq!(number(&rotator), 3, "the same failure again is no news");
 
-    rotator.hear(news(channel.clone(), Ok(())));
+    rotator.on_probe_result(news(channel.clone(), Ok(())));
     assert_eq!((number(&rotator), standing(&rotator)), (4, vec![stands("a", 1, 0), stands("b", 2, 0)]));
     assert!(
         Arc::ptr_eq(rotator.current.load().hooks[1].target.channel(), &channel),
         "the probed connection is the one used"
     );
-    assert!(rotator.probing.is_empty());
+    assert!(rotator.placements.probing.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -40,7 +40,7 @@ async fn namesakes_of_two_configurations_keep_their_own_seats() {
     let _request = rotator.current.load();
     read(&mut rotator, namesakes(&[("b", 2)])).await;
     assert_eq!(standing(&rotator), [stands("same", 2, 0)]);
-    let leaving = rotator.current.leaving();
+    let leaving = rotator.current.status().draining();
     assert_eq!(leaving.len(), 1, "the first drains although its namesake stays");
 }
 
@@ -66,13 +66,13 @@ async fn a_hook_that_moves_is_asked_where_it_was_until_the_new_place_answers() {
 
     read(&mut rotator, contents(&[("a", 2), ("b", 3)])).await;
     assert_eq!(standing(&rotator)[0], stands("a", 1, 2), "another change does not begin it anew");
-    assert!(Arc::ptr_eq(&rotator.probing[channel.endpoint()].channel, &channel));
+    assert!(Arc::ptr_eq(&rotator.placements.probing[channel.endpoint()].channel, &channel));
 
-    rotator.hear(news(channel.clone(), Err(refused())));
+    rotator.on_probe_result(news(channel.clone(), Err(refused())));
     let generation = rotator.current.load();
     assert_eq!(generation.hooks[0].replacing.as_ref().unwrap().last_failure, Some(refused()));
 
-    rotator.hear(news(channel, Ok(())));
+    rotator.on_probe_result(news(channel, Ok(())));
     assert_eq!(standing(&rotator), [stands("a", 2, 0), stands("b", 0, 0)]);
 }
 
@@ -82,9 +82,13 @@ async fn news_of_a_place_that_is_no_longer_wanted_is_no_news() {
     read(&mut rotator, contents(&[("a", 2)])).await;
     let former = probed(&rotator);
     read(&mut rotator, contents(&[("a", 1)])).await;
-    assert_eq!((standing(&rotator), rotator.probing.len()), (vec![stands("a", 1, 0)], 0), "the move is called off");
+    assert_eq!(
+        (standing(&rotator), rotator.placements.probing.len()),
+        (vec![stands("a", 1, 0)], 0),
+        "the move is called off"
+    );
     read(&mut rotator, contents(&[("a", 2)])).await;
-    rotator.hear(news(former, Ok(())));
+    rotator.on_probe_result(news(former, Ok(())));
     assert_eq!(standing(&rotator), [stands("a", 1, 2)], "it was said of another connection");
 }
 
@@ -108,7 +112,7 @@ async fn a_hook_created_fail_open_and_closed_before_it_has_answered_closes_when_
     read(&mut rotator, one_hook("Fail", "")).await;
     assert_eq!((standing(&rotator), policy(&rotator)), (vec![stands("a", 0, 0)], FailurePolicy::Ignore));
     assert!(Arc::ptr_eq(&probed(&rotator), &channel), "an update does not begin the probe anew");
-    rotator.hear(news(channel, Ok(())));
+    rotator.on_probe_result(news(channel, Ok(())));
     assert_eq!((standing(&rotator), policy(&rotator)), (vec![stands("a", 1, 0)], FailurePolicy::Fail));
 
     // A restart enforces that at once, whether the hook answers or not.
@@ -153,11 +157,14 @@ async fn the_first_hook_of_an_endpoint_that_declares_no_side_effects_is_sent_the
         let mut rotator = started(&[]).await;
         read(&mut rotator, over_http(hooks)).await;
         let channel = probed(&rotator);
-        let passed = |post| ProbeNews { channel: channel.clone(), post, outcome: Ok(()) };
-        rotator.hear(passed(posted("/elsewhere")));
-        assert_eq!(rotator.probing.len(), 1, "{hooks:?}");
-        rotator.hear(passed(post));
-        assert!(rotator.probing.is_empty() && standing(&rotator).iter().all(|(_, port, _)| *port == 1), "{hooks:?}");
+        let passed = |post| ProbeResult { channel: channel.clone(), post, outcome: Ok(()) };
+        rotator.on_probe_result(passed(posted("/elsewhere")));
+        assert_eq!(rotator.placements.probing.len(), 1, "{hooks:?}");
+        rotator.on_probe_result(passed(post));
+        assert!(
+            rotator.placements.probing.is_empty() && standing(&rotator).iter().all(|(_, port, _)| *port == 1),
+            "{hooks:?}"
+        );
     }
 }
 
@@ -166,15 +173,15 @@ async fn news_of_what_is_no_longer_posted_is_no_news() {
     let mut rotator = started(&[]).await;
     read(&mut rotator, over_http(&[("a", "")])).await;
     let channel = probed(&rotator);
-    let news = |post, outcome| ProbeNews { channel: channel.clone(), post, outcome };
+    let news = |post, outcome| ProbeResult { channel: channel.clone(), post, outcome };
     read(&mut rotator, over_http(&[("a", "sideEffects: None")])).await;
     assert!(Arc::ptr_eq(&probed(&rotator), &channel), "the connection is the same");
-    rotator.hear(news(None, Ok(())));
+    rotator.on_probe_result(news(None, Ok(())));
     assert_eq!(standing(&rotator), [stands("a", 0, 0)], "connecting no longer suffices");
     read(&mut rotator, over_http(&[("b", "sideEffects: None")])).await;
     let before = number(&rotator);
-    rotator.hear(news(posted("/a"), Err(refused())));
+    rotator.on_probe_result(news(posted("/a"), Err(refused())));
     assert_eq!(number(&rotator), before, "another path's failure is not this one's");
-    rotator.hear(news(posted("/b"), Ok(())));
+    rotator.on_probe_result(news(posted("/b"), Ok(())));
     assert_eq!(standing(&rotator), [stands("b", 1, 0)]);
 }

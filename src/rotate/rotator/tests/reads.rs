@@ -3,7 +3,7 @@
 use std::io;
 
 use super::*;
-use crate::live::current::STALE_AFTER;
+use crate::live::STALE_AFTER;
 
 #[tokio::test(start_paused = true)]
 async fn an_invalid_change_keeps_the_last_good_and_counts_as_fresh() {
@@ -13,16 +13,16 @@ async fn an_invalid_change_keeps_the_last_good_and_counts_as_fresh() {
     let now = Instant::now().into_std();
     assert_eq!((number(&rotator), standing(&rotator)), (1, vec![stands("a", 1, 0)]));
     assert_eq!(rotator.current.age(now), Some(Duration::ZERO));
-    let rejection = rotator.current.rejected().expect("rejected");
+    let rejection = rotator.current.status().rejected.get().expect("rejected");
     assert!(!rejection.problems.is_empty());
 
     read(&mut rotator, written("kind: [")).await;
-    let other = rotator.current.rejected().expect("still rejected");
+    let other = rotator.current.status().rejected.get().expect("still rejected");
     assert_ne!(other.problems, rejection.problems);
     assert_eq!(other.since, rejection.since, "since the first of them");
 
     read(&mut rotator, contents(&[("a", 1)])).await;
-    assert_eq!((number(&rotator), rotator.current.rejected()), (1, None), "back to what is in force");
+    assert_eq!((number(&rotator), rotator.current.status().rejected.get()), (1, None), "back to what is in force");
 }
 
 #[tokio::test(start_paused = true)]
@@ -31,7 +31,7 @@ async fn an_unsound_first_configuration_is_not_fresh_and_nothing_is_in_force() {
     read(&mut rotator, written("kind: Nonsense")).await;
     let now = Instant::now().into_std();
     assert_eq!((number(&rotator), rotator.current.is_fresh(now)), (0, false));
-    assert!(rotator.current.rejected().is_some());
+    assert!(rotator.current.status().rejected.get().is_some());
     read(&mut rotator, contents(&[("a", 1)])).await;
     assert_eq!((number(&rotator), rotator.current.is_fresh(now)), (1, true));
 }
@@ -58,14 +58,14 @@ async fn a_failed_read_changes_nothing_but_the_age() {
     let error = ReadError::unreadable("gone".as_ref(), &io::ErrorKind::NotFound.into());
     rotator.take(reading(Err(error.clone()))).await;
     rotator.take(reading(Err(error.clone()))).await;
-    let failed = rotator.current.failed_read().expect("reported");
-    assert_eq!(rotator.failed_reads, [error], "a cause is logged once");
+    let failed = rotator.current.status().failed_read.get().expect("reported");
+    assert_eq!(rotator.read_failures.logged, [error], "a cause is logged once");
     assert_eq!((&*failed.error, failed.count), ("cannot read gone: entity not found", 2));
     assert_eq!((number(&rotator), rotator.current.age(now)), (1, Some(STALE_AFTER)));
     assert!(!rotator.current.is_fresh(now));
     read(&mut rotator, contents(&[("a", 1)])).await;
     assert!(rotator.current.is_fresh(now));
-    assert_eq!(rotator.current.failed_read(), None);
+    assert_eq!(rotator.current.status().failed_read.get(), None);
     assert_eq!(number(&rotator), 1, "the same contents are judged once");
 }
 
@@ -78,7 +78,7 @@ async fn what_is_read_while_something_is_given_back_is_in_force_and_not_fresh() 
     rotator.take(gives_back(contents(&[("a", 1)]).at(7))).await;
     let now = || Instant::now().into_std();
     assert_eq!((number(&rotator), rotator.current.age(now())), (1, None), "its bypass rules count");
-    assert!(!rotator.current.decides(now()) && rotator.current.failed_read().is_some());
+    assert!(!rotator.current.decides(now()) && rotator.current.status().failed_read.get().is_some());
     rotator.take(gives_back(contents(&[("b", 1)]).at(8))).await;
     assert_eq!((number(&rotator), standing(&rotator), rotator.current.age(now())), (2, vec![stands("b", 1, 0)], None));
     read(&mut rotator, contents(&[("b", 1)]).at(8)).await;
@@ -104,10 +104,10 @@ async fn causes_that_take_turns_are_logged_once_until_a_read_is_good() {
     for error in [&one, &other, &one, &other] {
         rotator.take(reading(Err(error.clone()))).await;
     }
-    assert_eq!(rotator.failed_reads, [one, other]);
-    assert_eq!(rotator.current.failed_read().expect("reported").count, 4);
+    assert_eq!(rotator.read_failures.logged, [one, other]);
+    assert_eq!(rotator.current.status().failed_read.get().expect("reported").count, 4);
     read(&mut rotator, contents(&[("a", 1)])).await;
-    assert_eq!(rotator.failed_reads, []);
+    assert_eq!(rotator.read_failures.logged, []);
 }
 
 #[tokio::test(start_paused = true)]
@@ -180,7 +180,7 @@ async fn break_glass_opens_and_closes_with_a_sound_configuration() {
         for _ in 0..2 {
             read(&mut rotator, with_glass(glass)).await;
         }
-        assert_eq!((rotator.current.rejected(), open(&rotator)), (None, usize::from(glass)));
+        assert_eq!((rotator.current.status().rejected.get(), open(&rotator)), (None, usize::from(glass)));
     }
 }
 
@@ -188,16 +188,17 @@ async fn break_glass_opens_and_closes_with_a_sound_configuration() {
 async fn what_was_rejected_and_what_the_last_read_saw_have_revisions() {
     let mut rotator = started(&[]).await;
     read(&mut rotator, written("kind: Nonsense").at(7)).await;
-    let rejected = |rotator: &Rotator| rotator.current.rejected().map(|rejected| rejected.revision.clone());
-    assert_eq!((rejected(&rotator), rotator.current.observed()), (Some(Revision::Store(7)), Some(7)));
+    let rejected =
+        |rotator: &Rotator| rotator.current.status().rejected.get().map(|rejected| rejected.revision.clone());
+    assert_eq!((rejected(&rotator), rotator.current.status().observed()), (Some(Revision::Store(7)), Some(7)));
     read(&mut rotator, Contents { as_of: Some(9), ..written("kind: Nonsense").at(7) }).await;
-    assert_eq!((rejected(&rotator), rotator.current.observed()), (Some(Revision::Store(7)), Some(9)));
+    assert_eq!((rejected(&rotator), rotator.current.status().observed()), (Some(Revision::Store(7)), Some(9)));
     read(&mut rotator, written("kind: Nonsense # again").at(10)).await;
     assert_eq!(rejected(&rotator), Some(Revision::Store(10)), "the same problems, written anew");
     let error = ReadError::unreadable("gone".as_ref(), &io::ErrorKind::NotFound.into());
     rotator.take(reading(Err(error.clone()))).await;
-    assert_eq!(rotator.current.failed_read().map(|failed| failed.error.clone()), Some(error.to_string()));
-    assert_eq!(rotator.current.observed(), Some(10), "a failed read has seen nothing");
+    assert_eq!(rotator.current.status().failed_read.get().map(|failed| failed.error.clone()), Some(error.to_string()));
+    assert_eq!(rotator.current.status().observed(), Some(10), "a failed read has seen nothing");
     read(&mut rotator, contents(&[]).at(11)).await;
-    assert_eq!((rotator.current.failed_read(), rejected(&rotator)), (None, None));
+    assert_eq!((rotator.current.status().failed_read.get(), rejected(&rotator)), (None, None));
 }

@@ -16,8 +16,8 @@ fn rolled(port: u16, rollout: &str) -> Contents {
 /// Time passes; the rotator looks at it as it does when its alarm rings.
 async fn pass(rotator: &mut Rotator, time: Duration) {
     tokio::time::advance(time).await;
-    if rotator.waiting.alarm().is_some_and(|alarm| alarm <= Instant::now()) {
-        rotator.look_at_the_time();
+    if rotator.placements.overdue_at().is_some_and(|alarm| alarm <= Instant::now()) {
+        rotator.mark_overdue_hooks();
     }
 }
 
@@ -32,15 +32,15 @@ async fn a_hook_that_passes_no_probe_in_time_is_reported_as_overdue_until_it_doe
     let mut rotator = started(&[]).await;
     read(&mut rotator, contents(&[("a", 1)])).await;
     let channel = probed(&rotator);
-    rotator.hear(news(channel.clone(), Err(refused())));
+    rotator.on_probe_result(news(channel.clone(), Err(refused())));
     pass(&mut rotator, MINUTE * 5 - Duration::from_millis(1)).await;
     assert_eq!(overdue(&rotator), None);
     pass(&mut rotator, Duration::from_millis(1)).await;
     assert_eq!(overdue(&rotator), Some("it is not called, and what it would refuse passes"));
     let generation = rotator.current.load();
     assert_eq!(generation.hooks[0].overdue.as_ref().unwrap().last_failure, Some(refused()));
-    assert_eq!((standing(&rotator), rotator.waiting.alarm()), (vec![stands("a", 0, 0)], None));
-    rotator.hear(news(channel, Ok(())));
+    assert_eq!((standing(&rotator), rotator.placements.overdue_at()), (vec![stands("a", 0, 0)], None));
+    rotator.on_probe_result(news(channel, Ok(())));
     assert_eq!((standing(&rotator), overdue(&rotator)), (vec![stands("a", 1, 0)], None));
 }
 
@@ -70,14 +70,14 @@ async fn enforced_it_enters_rotation_unproven_and_its_failure_policy_decides() {
     assert_eq!(overdue(&rotator), Some("it is called unproven, and its failure policy decides"));
 
     // An endpoint that nobody has heard answer proves nothing to another hook, and probing goes on.
-    rotator.hear(news(channel.clone(), Err(refused())));
+    rotator.on_probe_result(news(channel.clone(), Err(refused())));
     assert_eq!(standing(&rotator), [stands("a", 1, 0)]);
     let both = rolled(1, "{probeWithin: 1m, onProbeFailure: Enforce}");
     let text = String::from_utf8(both.files[0].bytes.to_vec()).unwrap();
     let b = "- {name: b.example.com, clientConfig: {url: 'grpc://127.0.0.1:1'}, rules: []}\n";
     read(&mut rotator, written(&(text + b))).await;
     assert_eq!(standing(&rotator), [stands("a", 1, 0), stands("b", 0, 0)]);
-    rotator.hear(news(channel, Ok(())));
+    rotator.on_probe_result(news(channel, Ok(())));
     assert_eq!((standing(&rotator), overdue(&rotator)), (vec![stands("a", 1, 0), stands("b", 1, 0)], None));
 }
 
@@ -89,7 +89,7 @@ async fn a_hook_that_cannot_move_is_overdue_and_stays_where_it_is_asked() {
     assert_eq!(standing(&rotator), [stands("a", 1, 2)]);
     assert_eq!(overdue(&rotator), Some("it is still called at its former endpoint"));
     let channel = probed(&rotator);
-    rotator.hear(news(channel, Ok(())));
+    rotator.on_probe_result(news(channel, Ok(())));
     assert_eq!((standing(&rotator), overdue(&rotator)), (vec![stands("a", 2, 0)], None));
 }
 
@@ -147,7 +147,7 @@ async fn an_entry_that_comes_and_goes_does_not_begin_its_time_anew() {
     read(&mut rotator, entry()).await;
     assert_eq!(overdue(&rotator), None, "later it begins anew");
     let channel = probed(&rotator);
-    rotator.hear(news(channel, Ok(())));
+    rotator.on_probe_result(news(channel, Ok(())));
     pass(&mut rotator, MINUTE).await;
     read(&mut rotator, rolled(2, "{probeWithin: 1m}")).await;
     assert_eq!(overdue(&rotator), None, "one that has passed has waited for nothing");

@@ -1,8 +1,8 @@
 //! `stored: Label`: resources whose objects may be stored before they are initialized.
 
 use crate::{
-    initialize::label::{Unfit, unfit},
     model::Initializer,
+    model::initialization::{Unfit, unfit},
     snapshot::document::{node::Node, problem::quoted},
 };
 
@@ -11,7 +11,7 @@ pub(super) fn check(at: &Node<'_>, (group, resource): (&str, &str), initializers
     let place = at.key("stored");
     let these = quoted(resource);
     let unfit = unfit(group, resource).map(|unfit| match unfit {
-        Unfit::NotKept => ("marks objects that are stored", format!("and those of {these} are not")),
+        Unfit::NotStored => ("marks objects that are stored", format!("and those of {these} are not")),
         Unfit::Needed(why) => {
             ("hides objects until they are initialized", format!("and those of {these} must be seen: {why}"))
         }

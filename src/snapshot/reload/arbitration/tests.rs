@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use crate::snapshot::{HeldBackDocument, Kept, LoadCache, Loaded, NO_PAUSE, SourceFile};
+use crate::snapshot::{HeldBackDocument, LastGoodDocuments, LoadCache, Loaded, NO_PAUSE, SourceFile};
 
 /// A file with these hooks, at fault or not.
 fn file(name: &str, hooks: &[&str], sound: bool) -> SourceFile {
@@ -26,7 +26,7 @@ fn unreadable(name: &str) -> SourceFile {
     SourceFile { name: format!("{name}.yaml"), bytes: "]".into() }
 }
 
-fn in_force(files: &[SourceFile]) -> Kept {
+fn in_force(files: &[SourceFile]) -> LastGoodDocuments {
     LoadCache::default().load_whole(files, &no_file, NO_PAUSE).unwrap().kept
 }
 
@@ -34,7 +34,7 @@ fn no_file(_: &str) -> std::io::Result<Vec<u8>> {
     Err(std::io::ErrorKind::NotFound.into())
 }
 
-fn load(files: &[SourceFile], kept: &Kept) -> Loaded {
+fn load(files: &[SourceFile], kept: &LastGoodDocuments) -> Loaded {
     LoadCache::default().load_around(files, &no_file, (kept, &BTreeMap::new()), NO_PAUSE).unwrap()
 }
 
@@ -118,7 +118,8 @@ fn what_follows_is_followed_to_its_end() {
 
 #[test]
 fn a_start_without_any_state_leaves_out_what_is_at_fault() {
-    let loaded = load(&[file("a", &["one"], true), file("b", &["one"], true), unreadable("c")], &Kept::default());
+    let loaded =
+        load(&[file("a", &["one"], true), file("b", &["one"], true), unreadable("c")], &LastGoodDocuments::default());
     assert_eq!(hooks(&loaded), ids(&["a/one"]));
     assert_eq!(held(&loaded), [("b.yaml", false), ("c.yaml", false)]);
 }
@@ -148,7 +149,7 @@ proptest! {
         before in written(), after in written()
     ) {
         // Of the first configuration, whatever can be in force.
-        let kept = load(&files(&before, true), &Kept::default()).kept;
+        let kept = load(&files(&before, true), &LastGoodDocuments::default()).kept;
         let files = files(&after, false);
         let loaded = load(&files, &kept);
         let names: Vec<_> = loaded.snapshot.hooks.iter().map(|hook| hook.name.to_string()).collect();
@@ -164,7 +165,7 @@ proptest! {
         }
         // A document held back is in the state that is in force, or in none.
         for held in &loaded.held {
-            let state = |kept: &Kept| kept.by_name().get(&*held.file).map(|part| part.file().bytes.clone());
+            let state = |kept: &LastGoodDocuments| kept.by_name().get(&*held.file).map(|part| part.file().bytes.clone());
             prop_assert_eq!(state(&loaded.kept), state(&kept));
             prop_assert_eq!(state(&kept).is_some(), held.keeps);
         }

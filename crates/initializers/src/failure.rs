@@ -1,0 +1,151 @@
+//! Failure: what becomes of an object on which an initializer does not act, and the Status that says so.
+
+use gatepost_api::{FailurePolicy, StatusCause, StatusInfo};
+
+/// Bytes of a stored message.
+pub const MAX_MESSAGE_BYTES: usize = 16 << 10;
+/// Bytes of each other stored text.
+const MAX_TEXT_BYTES: usize = 1 << 10;
+/// Causes of a stored result.
+pub const MAX_CAUSES: usize = 16;
+
+/// Reason of the cause by which an object's time-out differs from a refusal by an initializer.
+pub const TIMED_OUT: &str = "InitializationTimedOut";
+
+/// Reasons why an initializer's part is not done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TurnFailure {
+    /// Its time is over.
+    Late,
+    /// No process has claimed its name for long.
+    Vacant,
+    /// No process has claimed its name since it was configured.
+    Unproven,
+    /// Too many objects wait for it already.
+    Full,
+    /// There is no memory for the object, or for the answer.
+    NoRoom,
+    /// It cannot act on this object, or its answer cannot be used, and why.
+    Unable(String),
+    /// It refuses the object.
+    Rejected(Box<StatusInfo>),
+}
+
+impl TurnFailure {
+    /// Result of a stored object; `None` where it goes on without the initializer.
+    pub fn result(self, name: &str, policy: FailurePolicy) -> Option<StatusInfo> {
+        let timed_out = |why: &str| {
+            let causes = vec![cause(TIMED_OUT, "the object is deleted again", name)];
+            let message = format!("Timeout: {why}; the object is deleted again");
+            StatusInfo { causes, ..StatusInfo::failure(504, "Timeout", message) }
+        };
+        match self {
+            Self::Rejected(refusal) => {
+                let code = if (400..600).contains(&refusal.code) { refusal.code } else { 403 };
+                let message = match &*refusal.message {
+                    "" => format!("initializer \"{name}\" refused the object"),
+                    message => message.to_owned(),
+                };
+                let mut causes = refusal.causes.clone();
+                causes.push(cause("InitializationFailed", &refusal.message, name));
+                Some(StatusInfo { code, message, causes, has_details: true, ..*refusal })
+            }
+            Self::Unproven => None,
+            _ if policy.fails_open() => None,
+            Self::Late | Self::NoRoom | Self::Full => {
+                Some(timed_out(&format!("initializer \"{name}\" did not act in time")))
+            }
+            Self::Vacant => Some(timed_out(&format!("no instance of initializer \"{name}\" is attached"))),
+            Self::Unable(why) => {
+                let message = format!("initializer \"{name}\" failed: {why}");
+                let causes = vec![cause("InitializationFailed", &why, name)];
+                Some(StatusInfo { causes, ..StatusInfo::failure(500, "InternalError", message) })
+            }
+        }
+    }
+}
+
+pub(crate) fn cause(reason: &str, message: &str, field: &str) -> StatusCause {
+    StatusCause { reason: reason.into(), message: message.into(), field: field.into() }
+}
+
+/// The result that is stored for a failure, cut to a bounded size; applied again, the same. Hooks and initializers may
+/// have written far more than the object's apiserver can report. The last cause stays, as it names the initializer.
+pub fn stored_result(failure: StatusInfo) -> StatusInfo {
+    let text = |text| cut(text, MAX_TEXT_BYTES);
+    let mut causes = failure.causes;
+    if causes.len() > MAX_CAUSES {
+        let last = causes.pop();
+        causes.truncate(MAX_CAUSES - 1);
+        causes.extend(last);
+    }
+    let cause = |StatusCause { reason, message, field }: StatusCause| StatusCause {
+        reason: text(reason),
+        message: text(message),
+        field: text(field),
+    };
+    StatusInfo {
+        status: text(failure.status),
+        reason: text(failure.reason),
+        message: cut(failure.message, MAX_MESSAGE_BYTES),
+        metadata: None,
+        details_name: text(failure.details_name),
+        details_group: text(failure.details_group),
+        details_kind: text(failure.details_kind),
+        details_uid: text(failure.details_uid),
+        causes: causes.into_iter().map(cause).collect(),
+        ..failure
+    }
+}
+
+/// Approximate size of a result in memory.
+pub(crate) fn size_of_result(result: &StatusInfo) -> usize {
+    let StatusInfo { status, reason, message, details_name, details_group, details_kind, details_uid, .. } = result;
+    let texts = [status, reason, message, details_name, details_group, details_kind, details_uid];
+    let texts: usize = texts.iter().map(|text| text.len()).sum();
+    let cause =
+        |cause: &StatusCause| size_of::<StatusCause>() + cause.reason.len() + cause.message.len() + cause.field.len();
+    size_of::<StatusInfo>() + texts + result.causes.iter().map(cause).sum::<usize>()
+}
+
+/// A text of at most so many bytes. A text that was cut holds no more memory than it needs.
+fn cut(text: String, max_bytes: usize) -> String {
+    const ELLIPSIS: &str = "…";
+    if text.len() <= max_bytes {
+        return text;
+    }
+    format!("{}{ELLIPSIS}", &text[..text.floor_char_boundary(max_bytes - ELLIPSIS.len())])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timed_out_result_has_no_retry_and_unproven_initializer_fails_no_object() {
+        for late in [TurnFailure::Late, TurnFailure::Vacant] {
+            let result = late.result("a.example.com", FailurePolicy::Fail).unwrap();
+            assert_eq!((result.code, result.retry_after_seconds), (504, 0));
+        }
+        assert_eq!(TurnFailure::Unproven.result("a.example.com", FailurePolicy::Fail), None);
+    }
+
+    #[test]
+    fn stored_result_is_cut_once_and_names_its_initializer() {
+        let long = || "é".repeat(400 << 10);
+        let cause = |field: &str| StatusCause { reason: long(), message: long(), field: field.to_owned() };
+        let failure = StatusInfo {
+            details_name: long(),
+            causes: (0..100).map(|n| cause(&n.to_string())).collect(),
+            ..StatusInfo::failure(403, "Forbidden", long())
+        };
+        let stored = stored_result(failure.clone());
+        assert!(stored.message.starts_with("éé") && stored.message.ends_with("é…"));
+        assert_eq!((stored.causes.len(), &*stored.causes[MAX_CAUSES - 1].field), (MAX_CAUSES, "99"));
+        assert!(size_of_result(&stored) < 80 << 10, "{}", size_of_result(&stored));
+        assert!(size_of_result(&failure) > 100 << 20, "every text counts");
+        assert_eq!(stored_result(stored.clone()), stored);
+        let short = StatusInfo { message: "no".into(), causes: vec![StatusCause::default()], ..StatusInfo::default() };
+        assert_eq!(stored_result(short.clone()), short);
+    }
+}

@@ -1,0 +1,413 @@
+//! Hub: the instances of initializers that are attached, and the holds that wait for them.
+//!
+//! The [`Desk`] decides which instance has which task; the hub carries that out: it sends a task's message to the
+//! instance's stream, and an answer to the hold that waits for it. No task runs in the background: each hold ticks the
+//! desk when its own deadline is due, each stream when its own lease is, and all of them every second, whichever of the
+//! others is stuck. So a second without a tick is one in which the process was stopped.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use gatepost_api::{Labels, Review, StatusInfo};
+use gatepost_base::{clock::now, memory::Reservation};
+use gatepost_wire::{
+    encodings::{Encodings, HookEncoding},
+    inbound::FRAME_HEAD,
+    initializers::is_review,
+};
+use sha2::Digest as _;
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::sleep_until,
+};
+
+use super::{
+    desk::{Action, Desk, DeskLimits, InstanceId, NameState, SubmitError, TaskId},
+    failure::TurnFailure,
+    recent::{MAX_BYTES, Recent},
+};
+
+/// Longest pause between two ticks.
+const TICK_INTERVAL: Duration = Duration::from_secs(1);
+/// Bytes of a contribution that is kept for a repeated request.
+const MAX_RECENT_BYTES: usize = MAX_BYTES / 4;
+
+/// Digest of an initializer's name and of the review, with its uid and its object.
+pub type Digest = [u8; 32];
+
+/// Change of an object by an initializer that has done its part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contribution {
+    /// A JSON Patch, where it changes something.
+    pub patch: Option<Bytes>,
+    /// Initializers that must act behind it.
+    pub adds: Vec<Box<str>>,
+}
+
+impl Contribution {
+    /// Bytes that the instance chooses.
+    fn size(&self) -> usize {
+        self.patch.as_ref().map_or(0, Bytes::len) + self.adds.iter().map(|name| name.len()).sum::<usize>()
+    }
+}
+
+/// Message to an instance.
+#[derive(Clone, Debug)]
+pub enum ToInstance {
+    /// A task.
+    Task {
+        /// Its number.
+        task: TaskId,
+        /// Number of assignments, this one included.
+        attempt: u32,
+        /// Latest time at which its answer counts.
+        deadline: Instant,
+        /// Its message, the same for every attempt.
+        message: Arc<TaskMessage>,
+    },
+    /// The task's caller has gone.
+    Cancel(TaskId),
+}
+
+/// One object for one initializer, encoded by its holder.
+#[derive(Debug)]
+pub struct TaskMessage {
+    /// An AdmissionReview in protobuf.
+    pub review: Bytes,
+    /// Labels of the request's namespace, if known.
+    pub namespace_labels: Vec<(Box<str>, Box<str>)>,
+    /// Digest of the initializer's name and of the review.
+    pub digest: Digest,
+    /// Its reservation in the memory budget.
+    pub room: Reservation,
+}
+
+impl TaskMessage {
+    /// The message about a review for the initializer of that name: a bare AdmissionReview in protobuf. It reads the
+    /// review twice.
+    ///
+    /// # Errors
+    /// The review cannot be written so.
+    pub fn new(name: &str, review: &Review, labels: &Labels, mut room: Reservation) -> Result<Self, String> {
+        let framed = Encodings::of(review).get(HookEncoding::Grpc).map_err(|failure| failure.to_string())?;
+        let review: Bytes = framed.copy_of(FRAME_HEAD..framed.len());
+        // Not every text of a review that came in protobuf was validated.
+        if !is_review(review.clone()) {
+            return Err("the review is no AdmissionReview to readers of protobuf".to_owned());
+        }
+        let namespace_labels = labels.iter().map(|(key, value)| (key.into(), value.into())).collect();
+        room.shrink_to(review.len());
+        // Names have no zero byte.
+        let digest =
+            sha2::Sha256::new().chain_update(name).chain_update([0_u8]).chain_update(&review).finalize().into();
+        Ok(Self { review, namespace_labels, digest, room })
+    }
+}
+
+/// Instances and holds of one process.
+#[derive(Debug)]
+pub struct Hub {
+    lease: Duration,
+    started: Instant,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    desk: Desk,
+    ticked: Instant,
+    next: u64,
+    holds: HashMap<TaskId, Hold>,
+    /// Contributions for requests that are repeated: a caller that has lost its answer sends the same uid and object
+    /// again, and the initializer has done its part. Refusals are not kept, as nothing was created.
+    recent: Recent<Digest, Contribution>,
+    streams: HashMap<InstanceId, mpsc::UnboundedSender<ToInstance>>,
+}
+
+#[derive(Debug)]
+struct Hold {
+    message: Arc<TaskMessage>,
+    answer: oneshot::Sender<Result<(Contribution, Reservation), TurnFailure>>,
+}
+
+impl Hub {
+    /// A hub without instances and holds.
+    pub fn new(limits: DeskLimits, now: Instant) -> Arc<Self> {
+        let (holds, streams, recent) = Default::default();
+        let state = Mutex::new(State { desk: Desk::new(limits, now), ticked: now, next: 0, holds, recent, streams });
+        Arc::new(Self { lease: limits.lease, started: now, state })
+    }
+
+    /// These names may be claimed from now on.
+    pub fn configure<'n>(&self, names: impl Iterator<Item = &'n Arc<str>>, now: Instant) {
+        let mut state = self.state();
+        names.for_each(|name| state.desk.configure(name, now));
+    }
+
+    /// These names are in rotation, whether or not an instance has had them.
+    pub fn enforce<'n>(&self, names: impl Iterator<Item = &'n Arc<str>>) {
+        let mut state = self.state();
+        names.for_each(|name| state.desk.enforce(name));
+    }
+
+    /// True while no instance has had a configured name.
+    pub fn is_unproven(&self, name: &str) -> bool {
+        self.state().desk.is_unproven(name)
+    }
+
+    /// A name leaves the configuration. Its instances keep it for requests under way, at most until then.
+    pub fn retire(&self, name: &str, until: Instant) {
+        self.state().desk.retire(name, until);
+    }
+
+    /// No request has a task any more for a name that has left the configuration.
+    pub fn drained(&self, name: &str) {
+        self.state().desk.drained(name);
+    }
+
+    /// Has the name left the configuration, and may a request still have a task for it?
+    pub fn is_draining(&self, name: &str) -> bool {
+        self.state().desk.is_draining(name, now())
+    }
+
+    /// Is a task of the name queued or assigned?
+    pub fn has_tasks(&self, name: &str) -> bool {
+        self.state().desk.has_tasks(name)
+    }
+
+    /// An instance claims a name; `None` where there are too many.
+    pub fn attach(self: &Arc<Self>, name: &Arc<str>, window: usize, now: Instant) -> Option<Attachment> {
+        let (to, messages) = mpsc::unbounded_channel();
+        let mut state = self.state();
+        state.next += 1;
+        let id = InstanceId(state.next);
+        // Before the desk gives it anything.
+        state.streams.insert(id, to);
+        if !state.update(|desk| desk.attach(name, id, window, now)) {
+            state.streams.remove(&id);
+            return None;
+        }
+        Some(Attachment { hub: Arc::clone(self), id, messages })
+    }
+
+    /// Has an initializer act on an object, unless it has done so for this very request. Dropping the future withdraws the
+    /// task. The contribution comes with its reservation in the memory budget.
+    ///
+    /// # Errors
+    /// It did not act by `deadline`, or refuses the object.
+    pub async fn ask(
+        &self,
+        name: &Arc<str>,
+        message: TaskMessage,
+        deadline: Instant,
+    ) -> Result<(Contribution, Reservation), TurnFailure> {
+        let (to, mut answer) = oneshot::channel();
+        let task = {
+            let (mut state, now) = (self.state(), now());
+            state.recent.expire(now);
+            if let Some(contribution) = state.recent.get(&message.digest) {
+                return Ok((contribution.clone(), message.room));
+            }
+            state.next += 1;
+            let task = TaskId(state.next);
+            state.holds.insert(task, Hold { message: Arc::new(message), answer: to });
+            if let Err(why) = state.update(|desk| desk.submit(task, name, deadline, now)) {
+                state.holds.remove(&task);
+                return Err(match why {
+                    SubmitError::Vacant => TurnFailure::Vacant,
+                    SubmitError::Unproven => TurnFailure::Unproven,
+                    SubmitError::Full => TurnFailure::Full,
+                });
+            }
+            task
+        };
+        let _withdraw = WithdrawOnDrop { hub: self, task };
+        loop {
+            // Not at the deadlines of others: a thousand holds would wake a million times.
+            let next = deadline.min(now() + TICK_INTERVAL);
+            tokio::select! {
+                biased;
+                answer = &mut answer => return answer.unwrap_or(Err(TurnFailure::Late)),
+                () = sleep_until(next.into()) => self.tick(),
+            }
+        }
+    }
+
+    /// State of each name.
+    pub fn names(&self) -> Vec<NameState> {
+        self.state().desk.names()
+    }
+
+    /// Longest silence of an instance before it lapses.
+    pub fn lease(&self) -> Duration {
+        self.lease
+    }
+
+    /// Time from which on instances may attach.
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// Number of objects that are held.
+    pub fn held(&self) -> usize {
+        self.state().desk.task_count()
+    }
+
+    /// Ends everything that is overdue.
+    pub fn tick(&self) {
+        self.state().tick(now());
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn tick(&mut self, now: Instant) {
+        self.ticked = now;
+        self.update(|desk| desk.tick(now));
+    }
+
+    /// Changes the desk, and carries out what it decides.
+    fn update<T>(&mut self, change: impl FnOnce(&mut Desk) -> T) -> T {
+        let changed = change(&mut self.desk);
+        for action in self.desk.take_actions() {
+            match action {
+                Action::Assign { instance, task, attempt, deadline } => {
+                    let (Some(hold), Some(stream)) = (self.holds.get(&task), self.streams.get(&instance)) else {
+                        continue;
+                    };
+                    let message = Arc::clone(&hold.message);
+                    // Where the stream has ended the instance is detached, and another gets the task.
+                    let _ = stream.send(ToInstance::Task { task, attempt, deadline, message });
+                }
+                Action::Cancel { instance, task } => {
+                    if let Some(stream) = self.streams.get(&instance) {
+                        let _ = stream.send(ToInstance::Cancel(task));
+                    }
+                }
+                Action::Drop(instance) => _ = self.streams.remove(&instance),
+                Action::Late(task) => self.fail(task, TurnFailure::Late),
+                Action::Vacant(task) => self.fail(task, TurnFailure::Vacant),
+            }
+        }
+        changed
+    }
+
+    fn fail(&mut self, task: TaskId, why: TurnFailure) {
+        if let Some(hold) = self.holds.remove(&task) {
+            let _ = hold.answer.send(Err(why));
+        }
+    }
+}
+
+/// Withdraws a task when its caller no longer waits.
+struct WithdrawOnDrop<'a> {
+    hub: &'a Hub,
+    task: TaskId,
+}
+
+impl Drop for WithdrawOnDrop<'_> {
+    fn drop(&mut self) {
+        let mut state = self.hub.state();
+        if state.holds.remove(&self.task).is_some() {
+            state.update(|desk| desk.withdraw(self.task));
+        }
+    }
+}
+
+/// One attached instance. Dropping it gives its tasks to others.
+#[derive(Debug)]
+pub struct Attachment {
+    hub: Arc<Hub>,
+    id: InstanceId,
+    messages: mpsc::UnboundedReceiver<ToInstance>,
+}
+
+impl Attachment {
+    /// Next message to the instance; `None` once it has lapsed, or has lost the name.
+    pub async fn recv(&mut self) -> Option<ToInstance> {
+        loop {
+            let latest = now() + TICK_INTERVAL;
+            let next = {
+                let mut state = self.hub.state();
+                // A caller that comes again and again never waits here for so long.
+                if latest.saturating_duration_since(state.ticked) >= 2 * TICK_INTERVAL {
+                    state.tick(now());
+                }
+                state.desk.lapses(self.id).map_or(latest, |lapses| lapses.min(latest))
+            };
+            tokio::select! {
+                biased;
+                message = self.messages.recv() => return message,
+                () = sleep_until(next.into()) => self.hub.tick(),
+            }
+        }
+    }
+
+    /// The instance is alive.
+    pub fn renew(&self) {
+        self.hub.state().desk.renew(self.id, now());
+    }
+
+    /// The instance takes no more tasks.
+    pub fn drain(&self) {
+        self.hub.state().desk.drain(self.id);
+    }
+
+    /// Does it still have a task?
+    pub fn is_busy(&self) -> bool {
+        self.hub.state().desk.is_busy(self.id)
+    }
+
+    /// It answers a task, with a contribution or a refusal of the object; false where the answer does not count.
+    pub fn answer(
+        &self,
+        task: TaskId,
+        attempt: u32,
+        answer: Result<Contribution, Box<StatusInfo>>,
+        room: Reservation,
+    ) -> bool {
+        let (mut state, now) = (self.hub.state(), now());
+        let counts = state.update(|desk| desk.answer(self.id, task, attempt, now)).is_ok();
+        if !counts {
+            return false;
+        }
+        let Some(hold) = state.holds.remove(&task) else { return true };
+        if let Ok(contribution) = &answer
+            && contribution.size() <= MAX_RECENT_BYTES
+        {
+            // A copy: the patch is a part of all that its instance has sent.
+            let patch = contribution.patch.as_deref().map(Bytes::copy_from_slice);
+            let kept = Contribution { patch, adds: contribution.adds.clone() };
+            state.recent.insert(hold.message.digest, kept, contribution.size(), now);
+        }
+        let answer = answer.map(|contribution| (contribution, room)).map_err(TurnFailure::Rejected);
+        let _ = hold.answer.send(answer);
+        true
+    }
+
+    /// A task cannot be sent to it, or its answer cannot be used: the hold ends without one.
+    pub fn give_up(&self, task: TaskId, attempt: u32, why: TurnFailure) {
+        let mut state = self.hub.state();
+        if state.update(|desk| desk.give_up(self.id, task, attempt)).is_ok() {
+            state.fail(task, why);
+        }
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        let mut state = self.hub.state();
+        state.streams.remove(&self.id);
+        state.update(|desk| desk.detach(self.id, now()));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,473 @@
+//! Marks: objects that an apiserver stores before they are initialized although it knows nothing of initializers.
+//!
+//! Such an object carries two marks. The label [`PENDING_LABEL`] is what reads select by: an object that has it is hidden.
+//! The annotation [`STATE_ANNOTATION`] holds the list, the creator and, once there is one, the result ([`InitState`]).
+//! Gatepost sets both when the object is created. The update that removes the label and says
+//! [`Completed`](InitPhase::Completed) in the annotation completes the object. An update that omits both marks, as a PUT
+//! from a manifest does, completes nothing. `Completed` without the label is no mark, as a user may create a finished
+//! object again from its manifest.
+//!
+//! ```text
+//! {"state":"Pending","pending":["a.example.com","b.example.com"],"started":"2026-11-23T08:00:00Z",
+//!  "creator":{"username":"ann","uid":"","groups":["dev"],"extra":{}}}
+//! {"state":"Failed","pending":["b.example.com"],"done":["a.example.com"],…,"result":{"status":"Failure","code":403,…}}
+//! {"state":"Completed","pending":[]}
+//! ```
+//!
+//! The policy for apiservers compares the beginning and the end of the first form with a request: fields stand in this order,
+//! and those of the creator in the order of their names, the username last.
+//!
+//! ```text
+//!   label, Pending [a, b] ── a's owner removes a ──> label, Pending [b] ── b's owner ──> no label, Completed
+//!          │                                              │
+//!          ├── the owner of the head sets the result ──> label, Failed (deleted)
+//!          └── both marks omitted ──> both restored
+//! ```
+
+use gatepost_api::{
+    StatusInfo,
+    initialization::{MAX_PENDING, PENDING_LABEL, STATE_ANNOTATION},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{
+    Actor, Initialization, Initializers, RefusedList, failure::stored_result, lifecycle::StepError, list::StatusJson,
+    transition,
+};
+
+/// Bytes of a state: all annotations of an object together may have 256 KiB.
+// source: k8s.io/apimachinery pkg/api/validation, TotalAnnotationSizeLimitB.
+const MAX_STATE_BYTES: usize = 128 << 10;
+
+/// Marks of one object, as they are written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// Value of the label.
+    pub label: Option<Box<str>>,
+    /// Text of the annotation.
+    pub state: Option<Box<str>>,
+}
+
+/// An object by its marks.
+#[derive(Clone, Debug, PartialEq)]
+pub enum MarkedObject {
+    /// It has no label: it is initialized, or never had to be. Everybody sees it.
+    Visible,
+    /// It is hidden, and says what must still be done.
+    Unfinished(InitState),
+    /// It is hidden, and its annotation cannot be read. Nothing is known to be left to do, so it becomes visible.
+    Unreadable,
+}
+
+impl Marks {
+    /// The object with these marks.
+    pub fn object(&self) -> MarkedObject {
+        if self.label.is_none() {
+            return MarkedObject::Visible;
+        }
+        match self.state.as_deref().map(InitState::read) {
+            Some(Ok(state)) if state.phase() != InitPhase::Completed => MarkedObject::Unfinished(state),
+            _ => MarkedObject::Unreadable,
+        }
+    }
+
+    /// Does no mark say that it waits? An annotation that says `Completed` is left of an earlier initialization.
+    pub fn is_finished(&self) -> bool {
+        let is_completed = |text: &str| InitState::read(text).is_ok_and(|state| state.phase() == InitPhase::Completed);
+        self.label.is_none() && self.state.as_deref().is_none_or(is_completed)
+    }
+}
+
+/// Phase of an object's initialization.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum InitPhase {
+    /// Initializers must still act.
+    Pending,
+    /// It is initialized.
+    Completed,
+    /// It has a result, and is deleted.
+    Failed,
+}
+
+/// State of an unfinished object: the contents of its annotation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InitState {
+    /// Names that must still act, and the result.
+    pub list: Initializers,
+    /// Names that had their turn, in order: none of them comes back.
+    pub done: Vec<Box<str>>,
+    /// User who has created the object: username, uid, groups, extra.
+    pub creator: Value,
+    /// Time at which it was marked, in RFC 3339.
+    pub started: Box<str>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StateJson {
+    state: InitPhase,
+    pending: Vec<Box<str>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    done: Vec<Box<str>>,
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    started: Box<str>,
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    creator: Value,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    result: Option<StatusJson>,
+}
+
+impl InitState {
+    /// State of a new object.
+    pub fn new(list: Initializers, creator: Value, started: &str) -> Self {
+        Self { list, done: Vec::new(), creator, started: started.into() }
+    }
+
+    /// State of an initialized object.
+    pub fn completed() -> Self {
+        Self::new(Initializers::default(), Value::Null, "")
+    }
+
+    /// Reads an annotation.
+    ///
+    /// # Errors
+    /// Gatepost cannot have written it; the text quotes nothing of it.
+    pub fn read(text: &str) -> Result<Self, String> {
+        if text.len() > MAX_STATE_BYTES {
+            return Err(format!("is longer than {MAX_STATE_BYTES} bytes"));
+        }
+        let json: StateJson = serde_json::from_str(text)
+            .map_err(|error| format!("cannot be read at line {}, column {}", error.line(), error.column()))?;
+        let StateJson { state, pending, done, started, creator, result } = json;
+        if pending.len() + done.len() > MAX_PENDING {
+            return Err(format!("has more than {MAX_PENDING} entries"));
+        }
+        let list = Initializers { pending, result: result.map(|result| Box::new(result.into())) };
+        let this = Self { list, done, creator, started };
+        match this.phase() == state {
+            true => Ok(this),
+            false => Err("says another state than its pending names and its result".to_owned()),
+        }
+    }
+
+    /// The annotation. That of a finished object says nothing more, as everybody may read it.
+    ///
+    /// # Errors
+    /// It would be too long.
+    pub fn write(&self) -> Result<String, String> {
+        if self.phase() == InitPhase::Completed {
+            return Ok(r#"{"state":"Completed","pending":[]}"#.to_owned());
+        }
+        let Self { list, done, creator, started } = self.clone();
+        let (state, pending) = (self.phase(), list.pending);
+        let result = list.result.map(|result| (*result).into());
+        let text = serde_json::to_string(&StateJson { state, pending, done, started, creator, result })
+            .map_err(|error| error.to_string())?;
+        match text.len() <= MAX_STATE_BYTES {
+            true => Ok(text),
+            false => Err(format!("the creator's groups and extra fields have more than {MAX_STATE_BYTES} bytes")),
+        }
+    }
+
+    /// Phase of the object.
+    pub fn phase(&self) -> InitPhase {
+        match &self.list {
+            Initializers { result: Some(_), .. } => InitPhase::Failed,
+            Initializers { pending, .. } if pending.is_empty() => InitPhase::Completed,
+            _ => InitPhase::Pending,
+        }
+    }
+
+    /// Name of the creator, where it is known.
+    pub fn username(&self) -> Option<&str> {
+        self.creator.get("username")?.as_str()
+    }
+
+    /// The state after the head has done its part; `adds` must act behind it.
+    ///
+    /// # Errors
+    /// It is not its turn, or these names cannot be added.
+    pub fn done(&self, head: &str, adds: Vec<Box<str>>) -> Result<Self, StepError> {
+        let mut way = Initialization::resumed(self.list.clone(), self.done.clone());
+        way.done(head, adds)?;
+        let (list, done) = (Initializers::of(way.pending()), way.done_names().to_vec());
+        Ok(Self { list, done, ..self.clone() })
+    }
+
+    /// The state after the object has failed.
+    pub fn failed(&self, result: StatusInfo) -> Self {
+        let result = StatusInfo { status: "Failure".into(), ..stored_result(result) };
+        let mut failed = self.clone();
+        failed.list.result = Some(Box::new(result));
+        failed
+    }
+
+    fn is_pending_of(&self, creator: impl FnOnce(&Self) -> bool) -> bool {
+        self.phase() == InitPhase::Pending && creator(self)
+    }
+}
+
+/// Consequence of an update for the marks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MarksOutcome {
+    /// They are as the update has them.
+    Keep,
+    /// They are as they were: the update has omitted them.
+    Restore,
+    /// They are as the update has them, with the name whose turn it ends: [`with_turn_recorded`].
+    Record,
+}
+
+/// Checks the marks that a client, or a webhook before us, has written into a new object. Marks of an earlier call for the
+/// same request name the same creator: they are replaced, or removed where nobody must act any more after the changes of
+/// other webhooks.
+///
+/// # Errors
+/// They are not ours.
+pub fn check_new(written: &Marks, creator: &Value) -> Result<(), RefusedList> {
+    match written.object() {
+        _ if written.is_finished() => Ok(()),
+        MarkedObject::Unfinished(state) if state.is_pending_of(|state| state.creator == *creator) => Ok(()),
+        _ => Err(RefusedList::Forbidden(format!(
+            "the label {PENDING_LABEL} and the annotation {STATE_ANNOTATION} are set by Gatepost alone; the list of a new \
+             object is written in the annotation gatepost.dev/initializers"
+        ))),
+    }
+}
+
+/// Checks that an object which is about to be created is marked for this user, or not at all.
+///
+/// # Errors
+/// It is marked in another way.
+pub fn check_marked_for(marks: &Marks, username: &str) -> Result<(), RefusedList> {
+    match marks.object() {
+        MarkedObject::Visible if marks.is_finished() => Ok(()),
+        MarkedObject::Unfinished(state) if state.is_pending_of(|state| state.username() == Some(username)) => Ok(()),
+        _ => Err(RefusedList::Forbidden(format!(
+            "the label {PENDING_LABEL} and the annotation {STATE_ANNOTATION} are set by Gatepost alone, for the user who \
+             creates the object"
+        ))),
+    }
+}
+
+/// The marks after an update by this actor.
+///
+/// While the object is visible the label cannot be added, and the annotation says `Completed` or goes. While it is
+/// unfinished only a user who may `initialize` changes the object, and the marks change by the steps of [`transition`]
+/// alone. While it is being deleted (`deleting`) others may do what deletes it, such as removing finalizers.
+///
+/// # Errors
+/// Why the update is not allowed.
+pub fn judge_update(old: &Marks, new: &Marks, deleting: bool, actor: Actor<'_>) -> Result<MarksOutcome, RefusedList> {
+    let before = match old.object() {
+        MarkedObject::Visible if new.label.is_some() => {
+            return Err(mark_error(PENDING_LABEL, "is set by Gatepost alone, when an object is created"));
+        }
+        MarkedObject::Visible if new.state == old.state || new.is_finished() => return Ok(MarksOutcome::Keep),
+        MarkedObject::Visible => return Err(mark_error(STATE_ANNOTATION, "is set by Gatepost alone")),
+        MarkedObject::Unfinished(state) => Some(state),
+        MarkedObject::Unreadable => None,
+    };
+    if deleting && new == old {
+        return Ok(MarksOutcome::Keep);
+    }
+    actor.check_permission()?;
+    let is_omitted = new.state.is_none() || new.state == old.state;
+    let Some(before) = before else {
+        // Nothing is known to be left to do.
+        return match &new.label {
+            None => Ok(MarksOutcome::Keep),
+            Some(_) if is_omitted && new.label == old.label => Ok(MarksOutcome::Keep),
+            Some(_) => Err(mark_error(PENDING_LABEL, "says that an object waits that has no list; remove it")),
+        };
+    };
+    if new == old {
+        return Ok(MarksOutcome::Keep);
+    }
+    if is_omitted {
+        return Ok(MarksOutcome::Restore);
+    }
+    let after =
+        InitState::read(new.state.as_deref().unwrap_or_default()).map_err(|why| mark_error(STATE_ANNOTATION, &why))?;
+    // The state that a completed object is left with need not repeat them.
+    let completes = after.phase() == InitPhase::Completed;
+    let same_creator = after.creator == before.creator || completes && after.creator.is_null();
+    let same_start = after.started == before.started || completes && after.started.is_empty();
+    if !same_creator || !same_start {
+        return Err(mark_error(STATE_ANNOTATION, "the creator and the start of an initialization do not change"));
+    }
+    if completes && new.label.is_some() {
+        return Err(mark_error(PENDING_LABEL, "is removed in the update that says Completed"));
+    }
+    if !completes && new.label != old.label {
+        return Err(mark_error(PENDING_LABEL, "stays as it is until the update that says Completed"));
+    }
+    let outcome = judge_done_names(&before, &after)?;
+    transition(Some(before.list), after.list.normalized(), actor).map(|_| outcome)
+}
+
+/// Does the state after an update name those who have had their turn? Clients need not.
+fn judge_done_names(before: &InitState, after: &InitState) -> Result<MarksOutcome, RefusedList> {
+    if after.phase() == InitPhase::Completed {
+        return Ok(MarksOutcome::Keep);
+    }
+    if after.list.pending.iter().any(|name| before.done.contains(name)) {
+        return Err(mark_error(STATE_ANNOTATION, "names an initializer again that has had its turn"));
+    }
+    let done = done_names(before, after);
+    if done.len() + after.list.pending.len() > MAX_PENDING {
+        return Err(mark_error(STATE_ANNOTATION, "would have too many entries"));
+    }
+    if after.done == done {
+        return Ok(MarksOutcome::Keep);
+    }
+    match after.done == before.done || after.done.is_empty() {
+        true => Ok(MarksOutcome::Record),
+        false => Err(mark_error(STATE_ANNOTATION, "names those who have had their turn in `done`, in order")),
+    }
+}
+
+/// Names that have had their turn after an update.
+fn done_names(before: &InitState, after: &InitState) -> Vec<Box<str>> {
+    let head = before.list.pending.first().filter(|head| !after.list.pending.contains(head));
+    before.done.iter().chain(head).cloned().collect()
+}
+
+/// The marks after an update, with the name whose turn it ends.
+///
+/// # Errors
+/// They cannot be written.
+pub fn with_turn_recorded(old: &Marks, new: &Marks) -> Result<Marks, String> {
+    let (MarkedObject::Unfinished(before), MarkedObject::Unfinished(after)) = (old.object(), new.object()) else {
+        return Ok(new.clone());
+    };
+    let done = done_names(&before, &after);
+    let state = InitState { done, ..after }.write()?;
+    Ok(Marks { state: Some(state.into()), ..new.clone() })
+}
+
+/// Refusal of an update that omits the marks of an object that is not initialized.
+pub fn omitted_marks() -> RefusedList {
+    let why = "and the annotation are removed by completing the initialization alone; leave them as they are";
+    mark_error(PENDING_LABEL, why)
+}
+
+fn mark_error(mark: &str, why: &str) -> RefusedList {
+    let map = if mark == PENDING_LABEL { "labels" } else { "annotations" };
+    RefusedList::Invalid { field: format!("metadata.{map}[{mark}]"), why: why.to_owned() }
+}
+
+/// Object that a patch is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PatchTarget<'a> {
+    /// uid.
+    pub uid: &'a str,
+    /// Resource version.
+    pub resource_version: &'a str,
+    /// Its marks.
+    pub marks: &'a Marks,
+}
+
+/// Change of a marked object by Gatepost itself.
+///
+/// Its patch begins with tests of the object's uid, resource version and state, which has the head. If one of them fails,
+/// the apiserver changes nothing. So a step may be sent twice, by two replicas, or long after it was decided.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum MarksStep<'a> {
+    /// It continues with this state, which is not Completed.
+    Continue(&'a InitState),
+    /// It is initialized.
+    Complete,
+    /// Its annotation cannot be read, and it becomes visible.
+    Uncover,
+}
+
+impl<'a> MarksStep<'a> {
+    /// The step to that state.
+    pub fn to(state: &'a InitState) -> Self {
+        if state.phase() == InitPhase::Completed { Self::Complete } else { Self::Continue(state) }
+    }
+
+    /// The patch, with the `changes` that an initializer makes to the object.
+    ///
+    /// # Errors
+    /// The state cannot be written.
+    pub fn patch(self, target: PatchTarget<'_>, changes: Vec<Value>) -> Result<Value, String> {
+        let state_path = path("annotations", STATE_ANNOTATION);
+        let mut patch = vec![
+            json!({"op": "test", "path": "/metadata/uid", "value": target.uid}),
+            json!({"op": "test", "path": "/metadata/resourceVersion", "value": target.resource_version}),
+        ];
+        if let Some(before) = &target.marks.state {
+            patch.push(json!({"op": "test", "path": state_path, "value": before}));
+        }
+        patch.extend(changes);
+        let state = match self {
+            Self::Continue(state) => state.write()?,
+            Self::Complete | Self::Uncover => InitState::completed().write()?,
+        };
+        // An object without the annotation is uncovered by its label alone.
+        if self != Self::Uncover || target.marks.state.is_some() {
+            patch.push(json!({"op": "replace", "path": state_path, "value": state}));
+        }
+        if !matches!(self, Self::Continue(_)) {
+            patch.push(json!({"op": "remove", "path": path("labels", PENDING_LABEL)}));
+        }
+        Ok(patch.into())
+    }
+}
+
+/// The patch that marks a new object, or restores marks that an update has omitted. `has_maps` says whether the object has
+/// labels, and annotations.
+pub fn marking_patch(has_maps: (bool, bool), marks: &Marks) -> Value {
+    let mut patch = Vec::new();
+    let maps = [
+        ("labels", has_maps.0, PENDING_LABEL, &marks.label),
+        ("annotations", has_maps.1, STATE_ANNOTATION, &marks.state),
+    ];
+    for (map, exists, key, value) in maps {
+        let Some(value) = value else { continue };
+        match exists {
+            true => patch.push(json!({"op": "add", "path": path(map, key), "value": value})),
+            false => patch.push(json!({"op": "add", "path": format!("/metadata/{map}"), "value": {key: value}})),
+        }
+    }
+    patch.into()
+}
+
+/// The patch that removes both marks of a new object.
+pub fn unmarking_patch() -> Value {
+    let remove = |map: &str, key: &str| json!({"op": "remove", "path": path(map, key)});
+    json!([remove("labels", PENDING_LABEL), remove("annotations", STATE_ANNOTATION)])
+}
+
+/// Does a patch change the marks, what identifies the object, or something around one of these? No initializer may.
+pub fn touches_reserved(changes: &[Value]) -> bool {
+    let marks = [path("labels", PENDING_LABEL), path("annotations", STATE_ANNOTATION)];
+    let identity = ["/apiVersion", "/kind", "/metadata/name", "/metadata/namespace", "/metadata/uid"];
+    let is_reserved = |path: &Value| {
+        // Apiservers ignore everything before the first slash.
+        let path = path.as_str().unwrap_or_default();
+        let path = path.find('/').map_or("", |at| &path[at..]);
+        let within = |inner: &str, outer: &str| {
+            inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let reserved = marks.iter().map(String::as_str).chain(identity).chain(["/metadata/resourceVersion"]);
+        reserved.into_iter().any(|reserved| within(reserved, path) || within(path, reserved))
+    };
+    changes.iter().any(|change| match change["op"].as_str() {
+        Some("test") => false,
+        // A `move` also changes the place that it reads; any other operation may read anywhere.
+        Some("move") => is_reserved(&change["path"]) || is_reserved(&change["from"]),
+        _ => is_reserved(&change["path"]),
+    })
+}
+
+/// JSON Pointer to one label or annotation.
+fn path(map: &str, key: &str) -> String {
+    format!("/metadata/{map}/{}", key.replace('~', "~0").replace('/', "~1"))
+}
+
+#[cfg(test)]
+mod tests;

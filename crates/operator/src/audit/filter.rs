@@ -1,0 +1,284 @@
+//! Filter: the reviews that `audit` shows.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use gatepost_api::builtin;
+
+use super::record::{HookCall, Record};
+
+/// Filter of reviews. A part that is absent matches all.
+#[derive(Debug, Default, clap::Args)]
+pub(super) struct Filter {
+    /// Reviews that were rejected, for whatever reason
+    #[arg(long)]
+    pub(super) denied: bool,
+
+    /// Reviews in which a call failed, open or closed, and reviews that Gatepost itself rejected
+    #[arg(long)]
+    pub(super) failed: bool,
+
+    /// Reviews that were allowed; given together, --denied, --failed and --allowed add up
+    #[arg(long)]
+    pub(super) allowed: bool,
+
+    /// Not before: how long ago (1h), or a time in UTC (2026-01-01T00:00:00Z)
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub(super) since: Option<u64>,
+
+    /// Not after: the same
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub(super) until: Option<u64>,
+
+    /// Of this object: NAMESPACE/NAME, or NAME of one in no namespace; a * at the end stands for any rest
+    ///
+    /// An object whose name the apiserver makes up (generateName) has none when it is created: look for NAMESPACE/*.
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = ObjectName::parse)]
+    pub(super) name: Option<ObjectName>,
+
+    /// For which this hook was selected, or on which the initializer of this name acted
+    #[arg(long, value_name = "NAME")]
+    pub(super) hook: Option<String>,
+
+    /// User who made the request
+    #[arg(long, value_name = "NAME")]
+    pub(super) user: Option<String>,
+
+    /// Of this resource: pods, pods/exec, deployments.apps
+    #[arg(long, value_name = "RESOURCE", value_parser = ResourceName::parse)]
+    pub(super) resource: Option<ResourceName>,
+
+    /// With this uid, which hooks get as well, or this audit id
+    #[arg(long, value_name = "UID")]
+    pub(super) uid: Option<String>,
+}
+
+impl Filter {
+    /// Does it match the record?
+    pub(super) fn matches(&self, record: &Record<'_>) -> bool {
+        let is = |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
+        self.in_time(record.time())
+            && (is(&self.uid, &record.uid) || is(&self.uid, &record.audit_id))
+            && is(&self.user, &record.user)
+            && self.name.as_ref().is_none_or(|name| name.is_of(record))
+            && self.resource.as_ref().is_none_or(|resource| resource.is_of(record))
+            && self.ended_so(record)
+    }
+
+    fn in_time(&self, time: u64) -> bool {
+        self.since.is_none_or(|since| time >= since) && self.until.is_none_or(|until| time <= until)
+    }
+
+    /// Has it, or the hook that is asked for, ended in one of these ways?
+    fn ended_so(&self, record: &Record<'_>) -> bool {
+        let any = !(self.denied || self.failed || self.allowed);
+        match &self.hook {
+            None => {
+                let failed = || record.is_failed() || record.calls().any(HookCall::is_failed);
+                any || self.denied && !record.allowed || self.allowed && record.allowed || self.failed && failed()
+            }
+            Some(name) => record.calls().filter(|asked| asked.hook == **name).any(|asked| {
+                any || self.denied && asked.is_denied()
+                    || self.allowed && asked.is_allowed()
+                    || self.failed && asked.is_failed()
+            }),
+        }
+    }
+}
+
+/// Name of an object: `NAMESPACE/NAME`, or `NAME` of one that is in no namespace. A `*` at the end stands for any rest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ObjectName {
+    namespace: Option<String>,
+    name: String,
+}
+
+impl ObjectName {
+    /// As it is written.
+    ///
+    /// # Errors
+    /// The expected form.
+    pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
+        let (namespace, name) = match text.split_once('/') {
+            Some((namespace, name)) => (Some(namespace.to_owned()), name),
+            None => (None, text),
+        };
+        if name.is_empty() || name.contains('/') || namespace.as_deref() == Some("") {
+            return Err("write NAMESPACE/NAME, NAMESPACE/* for all of a namespace, or the NAME of an object in no \
+                        namespace");
+        }
+        Ok(Self { namespace, name: name.to_owned() })
+    }
+
+    fn is_of(&self, record: &Record<'_>) -> bool {
+        let name = match self.name.strip_suffix('*') {
+            Some(beginning) => record.name.starts_with(beginning),
+            None => record.name == self.name,
+        };
+        name && match &self.namespace {
+            Some(namespace) => record.namespace == **namespace,
+            // A review of a Namespace says that it is in itself.
+            None => record.namespace.is_empty() || record.resource == "namespaces" && record.group.is_empty(),
+        }
+    }
+}
+
+/// Name of a resource: `pods`, `pods/exec`, `deployments.apps`. Without a subresource, all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ResourceName {
+    resource: String,
+    group: Option<String>,
+    subresource: Option<String>,
+}
+
+impl ResourceName {
+    /// As it is written.
+    ///
+    /// # Errors
+    /// The expected form.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let (full, subresource) = match text.split_once('/') {
+            Some((full, subresource)) => (full, Some(subresource.to_owned())),
+            None => (text, None),
+        };
+        let (resource, group) = match full.split_once('.') {
+            Some((resource, group)) => (resource, Some(group.to_owned())),
+            None => (full, None),
+        };
+        let is_plain = |word: &str| !word.is_empty() && !word.bytes().any(|byte| byte.is_ascii_uppercase());
+        if !is_plain(resource) || !group.as_deref().is_none_or(is_plain) || !subresource.as_deref().is_none_or(is_plain)
+        {
+            let hint = plural(&resource.to_ascii_lowercase()).map(|hint| format!("; did you mean {hint}?"));
+            let hint = hint.unwrap_or_default();
+            return Err(format!("write a resource as in a rule: pods, pods/exec, deployments.apps{hint}"));
+        }
+        Ok(Self { resource: resource.to_owned(), group, subresource })
+    }
+
+    /// Name of the resource, where this one looks like its kind or its short name.
+    pub(super) fn hint(&self) -> Option<String> {
+        plural(&self.resource)
+    }
+
+    fn is_of(&self, record: &Record<'_>) -> bool {
+        record.resource == self.resource
+            && self.group.as_ref().is_none_or(|group| record.group == **group)
+            && self.subresource.as_ref().is_none_or(|subresource| record.subresource == **subresource)
+    }
+}
+
+/// Resource of a kind in lower case, or of a short name of kubectl's; `None` for what may be a resource itself.
+fn plural(word: &str) -> Option<String> {
+    if let Some(resource) = builtin::of_short_name(word) {
+        return Some(resource.to_owned());
+    }
+    let ends = |endings: &[&str]| endings.iter().any(|ending| word.ends_with(ending));
+    match word.strip_suffix('y') {
+        Some(stem) if !ends(&["ay", "ey", "oy", "uy"]) => Some(format!("{stem}ies")),
+        _ if ends(&["ss", "x", "ch", "sh"]) => Some(format!("{word}es")),
+        _ if ends(&["s"]) => None,
+        _ => Some(format!("{word}s")),
+    }
+}
+
+/// A moment in microseconds since 1970, as people write it: how long ago, or RFC 3339 in UTC.
+///
+/// # Errors
+/// The expected form.
+pub(super) fn moment(text: &str) -> Result<u64, String> {
+    let at = match humantime::parse_duration(text) {
+        Ok(ago) => SystemTime::now().checked_sub(ago).unwrap_or(UNIX_EPOCH),
+        Err(_) => humantime::parse_rfc3339_weak(text)
+            .map_err(|_| "write how long ago, as 1h or 30m, or a time in UTC, as 2026-01-01T00:00:00Z".to_owned())?,
+    };
+    Ok(at.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_micros() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn audit_filter_suggests_the_resource_of_a_kind() {
+        let hint = |text: &str| ResourceName::parse(text).unwrap().hint();
+        for (typed, meant) in [
+            ("pod", "pods"),
+            ("po", "pods"),
+            ("svc", "services"),
+            ("ingress", "ingresses"),
+            ("networkpolicy", "networkpolicies"),
+            ("deployment.apps", "deployments"),
+        ] {
+            assert_eq!(hint(typed).as_deref(), Some(meant), "{typed}");
+        }
+        assert_eq!([hint("pods"), hint("endpoints"), hint("deployments.apps")], [None, None, None]);
+        assert!(ResourceName::parse("Pod").unwrap_err().ends_with("did you mean pods?"));
+    }
+
+    const LINES: [&str; 5] = [
+        r#"{"time_us":10,"uid":"0","resource":"pods","namespace":"shop","name":"web-0","user":"ann","allowed":true,
+            "hooks":[{"hook":"a","outcome":"allowed"},{"hook":"b","outcome":"failed_open"}]}"#,
+        r#"{"time_us":20,"uid":"1","resource":"pods","namespace":"shop","name":"web-1","user":"bob","allowed":false,
+            "hooks":[{"hook":"a","outcome":"denied"},{"hook":"b","outcome":"cancelled"}]}"#,
+        r#"{"time_us":30,"uid":"2","group":"apps","resource":"deployments","subresource":"scale","namespace":"shop",
+            "name":"web","allowed":false,"hooks":[{"hook":"a","outcome":"failed_closed"}]}"#,
+        r#"{"time_us":40,"uid":"3","resource":"namespaces","namespace":"web","name":"web","allowed":false,"hooks":[]}"#,
+        r#"{"time_us":50,"uid":"4","audit_id":"a-4","resource":"nodes","name":"web","allowed":true,"hooks":[]}"#,
+    ];
+
+    fn taken(filter: &Filter) -> String {
+        let records = LINES.iter().map(|line| Record::parse(line.as_bytes()).expect("a record"));
+        records.filter(|record| filter.matches(record)).map(|record| record.uid.into_owned()).collect()
+    }
+
+    #[test]
+    fn audit_filter_matches_each_field() {
+        let of_hook = |hook: &str| Filter { hook: Some(hook.to_owned()), ..Filter::default() };
+        let name = |name: &str| Filter { name: Some(ObjectName::parse(name).expect("a name")), ..Filter::default() };
+        let resource =
+            |name: &str| Filter { resource: Some(ResourceName::parse(name).expect("a resource")), ..Filter::default() };
+        for (filter, expected) in [
+            (Filter::default(), "01234"),
+            (Filter { denied: true, ..Filter::default() }, "123"),
+            (Filter { allowed: true, ..Filter::default() }, "04"),
+            (Filter { failed: true, ..Filter::default() }, "023"),
+            (Filter { failed: true, allowed: true, ..Filter::default() }, "0234"),
+            (Filter { since: Some(20), until: Some(40), ..Filter::default() }, "123"),
+            (of_hook("a"), "012"),
+            (Filter { denied: true, ..of_hook("a") }, "1"),
+            (Filter { denied: true, ..of_hook("b") }, ""),
+            (Filter { failed: true, ..of_hook("b") }, "0"),
+            (Filter { allowed: true, ..of_hook("a") }, "0"),
+            (name("shop/web-0"), "0"),
+            (name("shop/web-*"), "01"),
+            (name("shop/*"), "012"),
+            (name("web"), "34"),
+            (resource("pods"), "01"),
+            (resource("pods.apps"), ""),
+            (resource("deployments"), "2"),
+            (resource("deployments.apps/scale"), "2"),
+            (resource("deployments/status"), ""),
+            (Filter { user: Some("bob".into()), ..Filter::default() }, "1"),
+            (Filter { uid: Some("4".into()), ..Filter::default() }, "4"),
+            (Filter { uid: Some("a-4".into()), ..Filter::default() }, "4"),
+        ] {
+            assert_eq!(taken(&filter), expected, "{filter:?}");
+        }
+    }
+
+    #[test]
+    fn audit_filter_refuses_invalid_values() {
+        for wrong in ["", "/", "shop/", "/web", "a/b/c"] {
+            assert!(ObjectName::parse(wrong).is_err(), "{wrong:?}");
+        }
+        for wrong in ["", "Pods", "pods.", "pods/", "/exec"] {
+            assert!(ResourceName::parse(wrong).is_err(), "{wrong:?}");
+        }
+        for wrong in ["", "yesterday", "1x", "2026-01-01T00:00:00+02:00"] {
+            assert!(moment(wrong).is_err(), "{wrong:?}");
+        }
+        assert_eq!(moment("1970-01-01T00:00:01.5Z"), Ok(1_500_000));
+        assert_eq!(moment("1970-01-01 00:00:01"), Ok(1_000_000));
+        let (ago, earlier) = (moment("1h").expect("good"), moment("2h").expect("good"));
+        assert!((3_599_000_000..3_601_000_000).contains(&(ago - earlier)), "{ago} {earlier}");
+    }
+}

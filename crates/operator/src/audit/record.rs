@@ -1,0 +1,306 @@
+//! Record: one line of an audit log, as it is read back. Fields that another version has, or lacks, do no harm.
+
+use std::{
+    borrow::Cow,
+    fmt::{self, Write as _},
+    time::{Duration, UNIX_EPOCH},
+};
+
+use serde::Deserialize;
+
+/// One line of an audit log (`docs/audit.md`), as far as it is shown or asked for.
+#[derive(Debug, Deserialize)]
+pub(super) struct Record<'a> {
+    time_us: u64,
+    pub(super) allowed: bool,
+    #[serde(borrow)]
+    pub(super) uid: Cow<'a, str>,
+    #[serde(borrow, default)]
+    pub(super) audit_id: Cow<'a, str>,
+    #[serde(borrow, default)]
+    pub(super) operation: Cow<'a, str>,
+    #[serde(borrow, default)]
+    pub(super) group: Cow<'a, str>,
+    #[serde(borrow, default)]
+    pub(super) resource: Cow<'a, str>,
+    #[serde(borrow, default)]
+    pub(super) subresource: Cow<'a, str>,
+    #[serde(borrow, default)]
+    pub(super) namespace: Cow<'a, str>,
+    #[serde(borrow, default)]
+    pub(super) name: Cow<'a, str>,
+    #[serde(borrow, default)]
+    pub(super) user: Cow<'a, str>,
+    #[serde(default)]
+    pub(super) dry_run: bool,
+    #[serde(default)]
+    pub(super) generation: u64,
+    #[serde(borrow, default)]
+    pub(super) revision: Cow<'a, str>,
+    #[serde(default)]
+    pub(super) code: Option<i32>,
+    #[serde(borrow, default)]
+    pub(super) reason: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) message: Option<Cow<'a, str>>,
+    #[serde(default)]
+    took_us: u64,
+    #[serde(borrow, default)]
+    pub(super) bypass: Vec<BypassApplied<'a>>,
+    #[serde(borrow, default)]
+    pub(super) break_glass: Vec<BypassApplied<'a>>,
+    #[serde(borrow, default)]
+    pub(super) hooks: Vec<HookCall<'a>>,
+    #[serde(borrow, default)]
+    pub(super) initializers: Vec<HookCall<'a>>,
+}
+
+/// A bypass rule that applied, or break-glass that was open.
+#[derive(Debug, Deserialize)]
+pub(super) struct BypassApplied<'a> {
+    #[serde(borrow)]
+    pub(super) name: Cow<'a, str>,
+    #[serde(borrow, default)]
+    pub(super) reason: Cow<'a, str>,
+}
+
+/// One hook that was selected, or one turn of an initializer.
+#[derive(Debug, Deserialize)]
+pub(super) struct HookCall<'a> {
+    #[serde(borrow, alias = "initializer")]
+    pub(super) hook: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) outcome: Cow<'a, str>,
+    #[serde(borrow, default)]
+    pub(super) failure: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) error: Option<Cow<'a, str>>,
+    #[serde(default)]
+    took_us: u64,
+}
+
+/// Is the line about a webhook that was taken over or given back, and no review?
+pub(super) fn is_adoption(line: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Adoption<'a> {
+        #[serde(borrow)]
+        adoption: Cow<'a, str>,
+    }
+    serde_json::from_slice::<Adoption<'_>>(line).is_ok_and(|line| !line.adoption.is_empty())
+}
+
+impl<'a> Record<'a> {
+    /// The record in a line; `None` where the line is none.
+    pub(super) fn parse(line: &'a [u8]) -> Option<Self> {
+        serde_json::from_slice(line).ok()
+    }
+
+    /// Time of the decision, in microseconds since 1970.
+    pub(super) fn time(&self) -> u64 {
+        self.time_us
+    }
+
+    /// Duration of the call.
+    pub(super) fn took(&self) -> Duration {
+        Duration::from_micros(self.took_us)
+    }
+
+    /// Was it rejected without a hook's no: by a call that failed, or by Gatepost itself?
+    pub(super) fn is_failed(&self) -> bool {
+        !self.allowed && !self.calls().any(HookCall::is_denied)
+    }
+
+    /// The hooks that were selected, and the turns of initializers.
+    pub(super) fn calls(&self) -> impl Iterator<Item = &HookCall<'a>> {
+        self.initializers.iter().chain(&self.hooks)
+    }
+}
+
+impl HookCall<'_> {
+    /// Has it said no?
+    pub(super) fn is_denied(&self) -> bool {
+        matches!(&*self.outcome, "denied" | "rejected")
+    }
+
+    /// Has its call failed, whatever became of that?
+    pub(super) fn is_failed(&self) -> bool {
+        matches!(&*self.outcome, "failed_open" | "failed_closed" | "shed")
+    }
+
+    /// Has it said yes?
+    pub(super) fn is_allowed(&self) -> bool {
+        matches!(&*self.outcome, "allowed" | "changed" | "unchanged")
+    }
+
+    /// Duration of the call, or of the wait for it.
+    pub(super) fn took(&self) -> Duration {
+        Duration::from_micros(self.took_us)
+    }
+}
+
+/// One record as a paragraph: what happened in the first line, why below it. Of several that are alike it is the first;
+/// `repeats` says how many they are, and the time of the last.
+pub(super) fn paragraph(record: &Record<'_>, repeats: Option<(u64, u64)>) -> String {
+    let mut text = String::new();
+    // Writing to memory cannot fail.
+    let _ = write(record, repeats, &mut text);
+    text
+}
+
+fn write(record: &Record<'_>, repeats: Option<(u64, u64)>, out: &mut String) -> fmt::Result {
+    let verdict = match (record.allowed, record.is_failed()) {
+        (true, _) => "allowed",
+        (false, false) => "denied",
+        (false, true) => "failed",
+    };
+    write!(out, "{}  {verdict}", time(record.time()))?;
+    record.code.iter().try_for_each(|code| write!(out, " {code}"))?;
+    record.reason.iter().try_for_each(|reason| write!(out, " {}", clean(reason)))?;
+    write!(out, "  {} {}", clean(&record.operation), clean(&record.resource))?;
+    part(out, ".", &record.group)?;
+    part(out, "/", &record.subresource)?;
+    let separator = if record.namespace.is_empty() { "" } else { "/" };
+    let name = if record.name.is_empty() { "(no name yet)" } else { &record.name };
+    write!(out, " {}{separator}{}", clean(&record.namespace), clean(name))?;
+    part(out, " by ", &record.user)?;
+    out.push_str(if record.dry_run { " (dry run)" } else { "" });
+    if let Some((times, last)) = repeats {
+        write!(out, "  x{times}, last at {}", time(last))?;
+    }
+    out.push('\n');
+    if let Some(message) = &record.message {
+        writeln!(out, "    {}", clean(message))?;
+    }
+    for (noun, list) in [("initializer", &record.initializers), ("hook", &record.hooks)] {
+        for asked in list.iter().filter(|asked| asked.is_denied() || asked.is_failed()) {
+            writeln!(out, "    {noun} {}", hook(asked))?;
+        }
+    }
+    if let Some(others) = others(&record.hooks) {
+        writeln!(out, "    other hooks: {others}")?;
+    }
+    for (kind, opened) in [("bypass", &record.bypass), ("break-glass", &record.break_glass)] {
+        for opened in opened {
+            writeln!(out, "    {kind} {}: {}", clean(&opened.name), clean(&opened.reason))?;
+        }
+    }
+    let generation = record.generation;
+    write!(out, "    uid {}", clean(&record.uid))?;
+    part(out, "; audit id ", &record.audit_id)?;
+    write!(out, "; took {}; configuration {generation}", took(record.took()))?;
+    if !record.revision.is_empty() {
+        write!(out, " ({})", clean(&record.revision))?;
+    }
+    out.push('\n');
+    Ok(())
+}
+
+fn part(out: &mut String, before: &str, text: &str) -> fmt::Result {
+    if text.is_empty() { Ok(()) } else { write!(out, "{before}{}", clean(text)) }
+}
+
+/// `quota.example.com: failed open after 250ms, timeout: no answer within 250ms`.
+fn hook(asked: &HookCall<'_>) -> String {
+    let outcome = asked.outcome.replace('_', " ");
+    let mut text = format!("{}: {} after {}", clean(&asked.hook), clean(&outcome), took(asked.took()));
+    for (before, more) in [(", ", &asked.failure), (": ", &asked.error)] {
+        if let Some(more) = more {
+            text += before;
+            text += &clean(more);
+        }
+    }
+    text
+}
+
+/// Counts of the others' outcomes.
+fn others(hooks: &[HookCall<'_>]) -> Option<String> {
+    let count = |outcome: &str| hooks.iter().filter(|asked| asked.outcome == outcome).count();
+    let counts = ["allowed", "cancelled"].map(|outcome| (count(outcome), outcome));
+    let nonzero: Vec<_> =
+        counts.iter().filter(|(count, _)| *count > 0).map(|(count, outcome)| format!("{count} {outcome}")).collect();
+    (!nonzero.is_empty()).then(|| nonzero.join(", "))
+}
+
+/// RFC 3339, to the millisecond, UTC.
+pub(super) fn time(micros: u64) -> String {
+    /// The end of the year 9999, which is as far as the format goes.
+    const LATEST: u64 = 253_402_300_799_999_999;
+    let at = UNIX_EPOCH + Duration::from_micros(micros.min(LATEST));
+    humantime::format_rfc3339_millis(at).to_string()
+}
+
+fn took(took: Duration) -> String {
+    let micros = took.as_micros() as u64;
+    let whole = if micros < 10_000 { micros } else { micros / 1000 * 1000 };
+    humantime::format_duration(Duration::from_micros(whole)).to_string()
+}
+
+/// Foreign text, fit for a terminal: without control characters, and those that turn the direction of writing.
+fn clean(text: &str) -> String {
+    let turns = |sign| matches!(sign, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().map(|sign| if sign.is_control() || turns(sign) { '\u{fffd}' } else { sign }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn audit_record_of_an_adoption_is_recognised() {
+        let line = br#"{"adoption":"taken","reason":null,"replica":"r","time_us":1,"webhook":"validating/c/w.x.y"}"#;
+        assert!(Record::parse(line).is_none() && is_adoption(line));
+    }
+
+    #[test]
+    fn audit_records_of_other_versions_are_read() {
+        let old = br#"{"time_us":1,"uid":"u","allowed":true}"#;
+        let new = br#"{"time":"x","time_us":2,"uid":"\u001bu","allowed":false,"yet":{"to":["come"]},"hooks":[]}"#;
+        assert_eq!(Record::parse(old).map(|record| record.time()), Some(1));
+        assert!(Record::parse(new).is_some_and(|record| record.uid == "\u{1b}u" && record.is_failed()));
+        let deep = "[".repeat(100_000);
+        for rubbish in [&b""[..], b"{}", b"null", b"\x00\xff\xfe", &old[..20], deep.as_bytes(), b"{\"time_us\":-1}"] {
+            assert!(Record::parse(rubbish).is_none() && !is_adoption(rubbish), "{rubbish:?}");
+        }
+    }
+
+    #[test]
+    fn audit_paragraph_shows_verdict_and_reasons() {
+        let line = r#"{"time_us":1767225600812345,"uid":"705a","audit_id":"9b\u001b1","operation":"CREATE","group":"apps","resource":"deployments",
+            "subresource":"scale","namespace":"shop","name":"web","user":"ann","dry_run":true,"generation":3,
+            "revision":"sha256:9f86","allowed":false,"code":403,"reason":"Forbidden","message":"no \u001b[31m latest",
+            "took_us":250812,"bypass":[{"name":"nodes","effect":"skip","reason":"they wait"}],"hooks":[
+            {"hook":"a","outcome":"denied","took_us":790},{"hook":"b","outcome":"allowed","took_us":1},
+            {"hook":"c","outcome":"failed_open","failure":"timeout","error":"no answer within 250ms","took_us":250100}]}"#;
+        let record = Record::parse(line.as_bytes()).expect("a record");
+        assert_eq!(
+            paragraph(&record, None),
+            "2026-01-01T00:00:00.812Z  denied 403 Forbidden  CREATE deployments.apps/scale shop/web by ann (dry run)\n    \
+             no \u{fffd}[31m latest\n    \
+             hook a: denied after 790us\n    \
+             hook c: failed open after 250ms, timeout: no answer within 250ms\n    \
+             other hooks: 1 allowed\n    \
+             bypass nodes: they wait\n    \
+             uid 705a; audit id 9b\u{fffd}1; took 250ms; configuration 3 (sha256:9f86)\n"
+        );
+        let bare = Record::parse(br#"{"time_us":18446744073709551615,"uid":"u","allowed":true}"#).expect("a record");
+        let printed = paragraph(&bare, None);
+        assert!(printed.starts_with("9999-12-31T23:59:59.999Z  allowed   "), "{printed}");
+    }
+
+    #[test]
+    fn audit_paragraph_counts_repeats_and_names_initializers() {
+        let line = br#"{"time_us":1767225600000000,"uid":"u","operation":"CREATE","resource":"pods","namespace":"shop",
+            "user":"ann","allowed":false,"code":403,"reason":"Forbidden","message":"initializer \"a.x\" refused the object",
+            "took_us":12,"initializers":[{"initializer":"b.x","outcome":"changed","took_us":3},
+            {"initializer":"a.x","outcome":"rejected","took_us":790}],"hooks":[]}"#;
+        let record = Record::parse(line).expect("a record");
+        assert_eq!(
+            paragraph(&record, Some((12, 1_767_225_660_000_000))),
+            "2026-01-01T00:00:00.000Z  denied 403 Forbidden  CREATE pods shop/(no name yet) by ann  x12, last at \
+             2026-01-01T00:01:00.000Z\n    \
+             initializer \"a.x\" refused the object\n    \
+             initializer a.x: rejected after 790us\n    \
+             uid u; took 12us; configuration 0\n"
+        );
+    }
+}

@@ -1,0 +1,228 @@
+//! `health`: is the sidecar beside us ready? For probes of containers without a shell.
+
+use std::{
+    io::{self, Read, Write},
+    net::{SocketAddr, TcpStream},
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use gatepost_api::hook::EndpointTls;
+use gatepost_tls as tls;
+
+use super::command::{CommandExit, complain, duration};
+
+/// The whole answer of `/readyz` is a few lines; whatever sends more is no sidecar.
+const MAX_ANSWER_BYTES: u64 = 16 << 10;
+
+const EXAMPLES: &str = "\
+Examples:
+  gatepost health
+  gatepost health --admin 127.0.0.1:9441 --timeout 500ms
+  gatepost health --admin 10.0.0.1:9441 --ca tls.crt     # an admin address elsewhere than on loopback serves TLS
+
+In a Dockerfile:
+  HEALTHCHECK CMD [\"/gatepost\", \"health\"]
+
+Exit codes:
+  0  ready
+  1  not ready, or no answer; stderr says why";
+
+/// Ask a running sidecar whether it is ready
+///
+/// Sends one GET of /readyz to the admin address, so that a container needs neither a shell nor curl for its probe.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Health {
+    /// The sidecar's admin address
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9441")]
+    admin: SocketAddr,
+
+    /// Ask over TLS: the authorities (PEM) of the sidecar's certificate, which may be the certificate itself
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+
+    /// The name that the certificate must have [default: the admin address]
+    #[arg(long, value_name = "NAME", requires = "ca")]
+    server_name: Option<String>,
+
+    /// Time that connecting and answering may take together
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration)]
+    timeout: Duration,
+}
+
+impl Health {
+    /// Asks and prints the answer.
+    pub fn run(&self) -> CommandExit {
+        let tls = match self.ca.as_ref().map(|ca| self.tls(ca)).transpose() {
+            Ok(tls) => tls,
+            Err(error) => return complain(&error),
+        };
+        match ask(self.admin, tls, self.timeout) {
+            Ok(answer) if answer.ready => CommandExit::Good,
+            Ok(answer) => complain(&format_args!("{} says: {}", self.admin, answer.text)),
+            Err(error) => complain(&format_args!("no answer from {}: {error}", self.admin)),
+        }
+    }
+
+    fn tls(&self, ca: &PathBuf) -> Result<EndpointTls, String> {
+        let name = self.server_name.clone().unwrap_or_else(|| self.admin.ip().to_string());
+        let pem = std::fs::read(ca).map_err(|error| format!("{}: {error}; --ca must name a file", ca.display()))?;
+        Ok(EndpointTls { server_name: name.into(), ca_pem: Some(pem.into()), client_pem: None })
+    }
+}
+
+/// Answer of `/readyz`.
+#[derive(Debug, PartialEq, Eq)]
+struct Answer {
+    ready: bool,
+    text: String,
+}
+
+fn ask(admin: SocketAddr, tls: Option<EndpointTls>, timeout: Duration) -> io::Result<Answer> {
+    let deadline = Instant::now() + timeout;
+    let stream = TcpStream::connect_timeout(&admin, left(deadline)?)?;
+    let clock = Clock { socket: stream.try_clone()?, deadline };
+    match tls {
+        None => exchange(stream, admin, &clock),
+        Some(tls) => {
+            let unusable = |error: tls::TlsError| io::Error::other(format!("{error}; {}", error.fix()));
+            exchange(tls::over(stream, &tls).map_err(unusable)?, admin, &clock)
+        }
+    }
+}
+
+/// The socket, whose every step may take what is left of the time.
+struct Clock {
+    socket: TcpStream,
+    deadline: Instant,
+}
+
+impl Clock {
+    fn set(&self) -> io::Result<()> {
+        let left = Some(left(self.deadline)?);
+        self.socket.set_write_timeout(left)?;
+        self.socket.set_read_timeout(left)
+    }
+}
+
+fn exchange(mut stream: impl Read + Write, admin: SocketAddr, clock: &Clock) -> io::Result<Answer> {
+    clock.set()?;
+    let request = format!("GET /readyz HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).map_err(in_time)?;
+    stream.flush().map_err(in_time)?;
+    let mut heard = Vec::new();
+    let mut chunk = [0; 1024];
+    loop {
+        clock.set()?;
+        match stream.read(&mut chunk) {
+            Ok(0) => return understand(&heard),
+            Ok(length) if heard.len() as u64 + length as u64 <= MAX_ANSWER_BYTES => {
+                heard.extend_from_slice(&chunk[..length])
+            }
+            Ok(_) => return Err(nonsense()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // TLS that ends without a word; the status line, which is read, is enough.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return understand(&heard),
+            Err(error) => return Err(in_time(error)),
+        }
+    }
+}
+
+/// A socket's own word for a timeout.
+fn in_time(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::WouldBlock { late() } else { error }
+}
+
+/// The time until this instant.
+fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(late()) } else { Ok(left) }
+}
+
+fn late() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "it took too long")
+}
+
+fn nonsense() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "whatever listens there is not gatepost's admin address")
+}
+
+/// Reads an HTTP/1.1 answer: the code decides, the body is for people.
+fn understand(heard: &[u8]) -> io::Result<Answer> {
+    /// The first bytes of an alert: TLS 1.0 to 1.3 alike.
+    const ALERT: [u8; 2] = [21, 3];
+    if heard.starts_with(&ALERT) {
+        let what = "it speaks TLS: name the authority of its certificate by --ca FILE";
+        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+    }
+    let text = String::from_utf8_lossy(heard);
+    let (head, body) = text.split_once("\r\n\r\n").ok_or_else(nonsense)?;
+    let code = head.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)).ok_or_else(nonsense)?;
+    Ok(Answer { ready: code == "200", text: body.trim().to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{net::TcpListener, thread};
+
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(5);
+
+    /// Asks a server that answers with these bytes.
+    fn answered(with: &'static [u8], timeout: Duration) -> io::Result<Answer> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let peer = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut asked = Vec::new();
+            while !asked.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).unwrap();
+                asked.push(byte[0]);
+            }
+            stream.write_all(with).unwrap();
+            if with.is_empty() {
+                // Says nothing until the asker hangs up.
+                assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+            }
+            String::from_utf8(asked).unwrap()
+        });
+        let answer = ask(address, None, timeout);
+        assert!(peer.join().unwrap().starts_with("GET /readyz HTTP/1.1\r\n"));
+        answer
+    }
+
+    #[test]
+    fn health_is_ready_by_status_200() {
+        let answer = answered(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nok\n", TIMEOUT).unwrap();
+        assert_eq!(answer, Answer { ready: true, text: "ok".into() });
+    }
+
+    #[test]
+    fn health_prints_why_it_is_not_ready() {
+        let answer = answered(b"HTTP/1.1 503 Service Unavailable\r\n\r\nnot ready: shutting down", TIMEOUT).unwrap();
+        assert_eq!(answer, Answer { ready: false, text: "not ready: shutting down".into() });
+    }
+
+    #[test]
+    fn health_recognises_another_server() {
+        let error = answered(b"220 mail.example.com ESMTP\r\n\r\n", TIMEOUT).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn health_times_out_without_an_answer() {
+        let error = answered(b"", Duration::from_millis(50)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn health_fails_where_nobody_listens() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        assert_eq!(ask(address, None, TIMEOUT).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+    }
+}

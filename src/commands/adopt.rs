@@ -1,0 +1,587 @@
+//! `adopt` and `release`: which webhooks of a cluster Gatepost calls in the apiserver's place.
+
+use std::{
+    fmt::Write as _,
+    io::{self, Write as _},
+    path::PathBuf,
+    time::{Duration, Instant, SystemTime},
+};
+
+use gatepost_operator::command::{CommandExit, access, block_on, counted, duration, finish, misused, with_fix};
+use serde_json::Value;
+use tokio::time::{sleep, timeout};
+
+use crate::{
+    adopt::{
+        AdoptionRequests, AdoptionScope, AdoptionSettings, CONDITION, EVENTS_PATH, FinalizerChange, LEADER_LEASE,
+        Lease, MANAGER, OwnRegistration, REPLICA_LEASE_DURATION, Reason, SeenWebhook, WebhookKey, WebhookStanding,
+        change_finalizer, conditions_document, event, remove_condition, version_without_conditions,
+    },
+    kube::{KubeAccess, KubeClient, KubeError},
+    model::HookType,
+    source::kubernetes::adopting,
+};
+
+/// Timeout of `status` for reading the leases.
+const LEASES_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Default namespace of the leases.
+pub(super) const ADOPT_NAMESPACE: &str = "gatepost";
+
+const ADOPT_EXAMPLES: &str = "\
+Examples:
+  gatepost adopt --plan                      # what could be taken over, what not, and why; changes nothing
+  gatepost adopt --plan --selector team=shop
+  gatepost adopt policy-webhook              # both kinds of that name
+  gatepost adopt validating/policy-webhook
+  gatepost adopt --all
+
+Replicas that serve with --adopt do the work; this command tells them what is wanted, and waits. A name counts more than
+the selector of --adopt and than --all, until `gatepost release` takes it back.
+
+Exit codes:
+  0  every webhook that was named is taken; with --plan: shown
+  1  one is not, or no replica serves with --adopt: why is on stderr. It stays wanted, and is taken once that is possible;
+     gatepost release ends that";
+
+const RELEASE_EXAMPLES: &str = "\
+Examples:
+  gatepost release policy-webhook
+  gatepost release --all                     # before you remove Gatepost's registration, or Gatepost
+
+Where no replica with --adopt is alive, this command removes the conditions by itself. Do not remove Gatepost's
+registration before it has ended with 0: until then nobody would call these webhooks.
+
+Exit codes:
+  0  the apiserver calls every webhook that was named
+  1  one still carries the condition: why is on stderr";
+
+/// Which cluster, and where its replicas agree.
+#[derive(Debug, clap::Args)]
+struct ClusterArgs {
+    /// The kubeconfig, or "in-cluster" for the Pod's service account [default: as kubectl has it]
+    #[arg(long, value_name = "FILE|in-cluster")]
+    kubeconfig: Option<PathBuf>,
+
+    /// The context in it [default: its current one]
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+
+    /// The namespace of the leases, as serve --adopt-namespace has it
+    #[arg(long, value_name = "NAMESPACE", default_value = ADOPT_NAMESPACE)]
+    adopt_namespace: String,
+
+    /// The name of Gatepost's registration, as serve --registration has it, where another Gatepost has one, too
+    #[arg(long, value_name = "NAME")]
+    registration: Option<String>,
+
+    /// How long to wait until it is done
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration)]
+    timeout: Duration,
+}
+
+/// Take webhooks over: Gatepost calls them, and the apiserver does not
+///
+/// Nothing is deleted: each webhook gets the match condition gatepost.dev/served, which `gatepost release` removes. Both
+/// call a webhook for a few seconds; at no moment does nobody.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = ADOPT_EXAMPLES)]
+pub struct AdoptCommand {
+    /// Webhook configurations: NAME, validating/NAME or mutating/NAME
+    #[arg(value_name = "NAME", conflicts_with_all = ["all", "plan"])]
+    names: Vec<String>,
+
+    /// Everything that can be taken over
+    #[arg(long, conflicts_with = "plan")]
+    all: bool,
+
+    /// Only show how each webhook stands
+    #[arg(long)]
+    plan: bool,
+
+    /// With --plan: of configurations with these labels
+    #[arg(long, value_name = "SELECTOR", requires = "plan", value_parser = AdoptionScope::parse)]
+    selector: Option<AdoptionScope>,
+
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+/// Give webhooks back: the apiserver calls them again
+///
+/// Gatepost goes on for a few seconds, until every apiserver has heard of it.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = RELEASE_EXAMPLES)]
+pub struct Release {
+    /// Webhook configurations: NAME, validating/NAME or mutating/NAME
+    #[arg(value_name = "NAME", conflicts_with = "all")]
+    names: Vec<String>,
+
+    /// Everything, and nothing is taken over from now on
+    #[arg(long)]
+    all: bool,
+
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+impl ClusterArgs {
+    async fn open(self) -> Result<(Cluster, Duration), String> {
+        let access = access(self.kubeconfig, self.context);
+        Ok((Cluster::open(&access, self.adopt_namespace, self.registration).await?, self.timeout))
+    }
+}
+
+/// State of webhooks of others in that cluster, as the leader reports it; `None` if there is nothing to report, or if it
+/// cannot be read in time.
+pub(super) fn standing(access: &KubeAccess, namespace: String) -> Option<String> {
+    let reading = async { Cluster::open(access, namespace, None).await.ok()?.standing().await };
+    block_on(async { timeout(LEASES_TIMEOUT, reading).await.ok()? }).ok()?
+}
+
+/// Runs the work of a command, and prints its result.
+fn run(work: impl Future<Output = Result<String, String>>) -> CommandExit {
+    finish(block_on(work).flatten().map(|text| (text, CommandExit::Good)))
+}
+
+impl AdoptCommand {
+    /// Publishes the request, and waits until it is done; with `--plan`, prints the state of webhooks.
+    pub fn run(self) -> CommandExit {
+        if self.names.is_empty() && !self.all && !self.plan {
+            return misused("adopt", &"name a webhook configuration, or give --all or --plan");
+        }
+        let Self { names, all, plan, selector, cluster } = self;
+        run(async move {
+            let (mut cluster, within) = cluster.open().await?;
+            if plan {
+                return cluster.plan(selector.as_ref().unwrap_or(&AdoptionScope::All)).await;
+            }
+            cluster.change_requests(|requests| requests.adopt(&names, all)).await?;
+            cluster.wait(&names, within, State::Taken).await
+        })
+    }
+}
+
+impl Release {
+    /// Publishes the request, and waits until it is done.
+    pub fn run(self) -> CommandExit {
+        if self.names.is_empty() && !self.all {
+            return misused("release", &"name a webhook configuration, or give --all");
+        }
+        let Self { names, all, cluster } = self;
+        run(async move {
+            let (mut cluster, within) = cluster.open().await?;
+            cluster.change_requests(|requests| requests.release(&names, all)).await?;
+            cluster.wait(&names, within, State::Released).await
+        })
+    }
+}
+
+/// Polling interval.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Attempts at a write that conflicts with others.
+const MAX_WRITE_ATTEMPTS: usize = 10;
+/// Bound on the patch with all requests: the lease has more to hold.
+const MAX_REQUESTS_BYTES: usize = 64 << 10;
+
+/// Prefix of the text of `Reason::NotWanted`.
+const NOT_SELECTED: &str = "not selected";
+/// Prefix of the text of `Reason::Released`.
+const RELEASED: &str = "released;";
+/// Time without a renewal after which no replica leads: another live one would have taken the lease by then.
+const LEADER_TIMEOUT: Duration = REPLICA_LEASE_DURATION.saturating_add(Duration::from_secs(5));
+/// Time for which replicas may go on calling a webhook that was given back.
+const SETTLE_TIME: Duration = Duration::from_secs(5);
+
+/// State of webhooks that a command waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Taken,
+    Released,
+}
+
+/// One cluster, and the leases of its replicas.
+#[derive(Debug)]
+struct Cluster {
+    client: KubeClient,
+    adopt: AdoptionSettings,
+    /// Progress as last printed.
+    last_progress: String,
+}
+
+impl Cluster {
+    async fn open(access: &KubeAccess, namespace: String, registration: Option<String>) -> Result<Self, String> {
+        let client = KubeClient::open(access).await.map_err(with_fix)?;
+        let adopt = AdoptionSettings { scope: AdoptionScope::Named, namespace, replica: String::new(), registration };
+        Ok(Self { client, adopt, last_progress: String::new() })
+    }
+
+    async fn leases(&self) -> Result<Vec<Lease>, String> {
+        self.adopt.read_leases(&self.client).await.map_err(with_fix)
+    }
+
+    async fn lists(&self) -> Result<Vec<(HookType, Vec<Value>)>, String> {
+        let mut lists = Vec::new();
+        for hook_type in [HookType::Validating, HookType::Mutating] {
+            let path = format!("/apis/admissionregistration.k8s.io/v1/{}", WebhookKey::resource(hook_type));
+            let list = self.client.list(&path).await.map_err(with_fix)?;
+            lists.push((hook_type, list.items));
+        }
+        Ok(lists)
+    }
+
+    async fn seen(&self, wanted: &AdoptionScope, leases: &[Lease]) -> Result<Vec<SeenWebhook>, String> {
+        let requests = leases.iter().find(|lease| lease.is_leader()).map(Lease::requests).unwrap_or_default();
+        let lists = self.lists().await?;
+        let adopt = AdoptionSettings { scope: wanted.clone(), ..self.adopt.clone() };
+        let judging = tokio::task::spawn_blocking(move || adopting::judged(&lists, &adopt, &requests));
+        judging.await.map_err(|error| format!("judging the webhooks failed: {error}; report this bug"))
+    }
+
+    /// State of each webhook, a line each, and a summary.
+    async fn plan(&self, wanted: &AdoptionScope) -> Result<String, String> {
+        let version = self.client.get("/version").await.map_err(with_fix)?;
+        let leases = self.leases().await?;
+        let leader = leases.iter().find(|lease| lease.is_leader());
+        let status = leader.map(Lease::status).unwrap_or_default();
+        let mut text = String::new();
+        let (mut taken, mut can, mut left) = (0, 0, 0);
+        for seen in self.seen(wanted, &leases).await? {
+            let key = seen.standing.key.to_string();
+            let against = seen.against().map(ToString::to_string);
+            // The replicas know more: fights, and who does not call it.
+            let from_leader = status.iter().find(|[name, state, reason]| {
+                let known = !reason.is_empty() && !reason.starts_with(NOT_SELECTED) && !reason.starts_with(RELEASED);
+                *name == key && matches!(&**state, "left" | "giving back") && known
+            });
+            let old = version_without_conditions(&version)
+                .map(|version| format!("the apiserver ({version}) knows no match conditions"));
+            let uncalled = uncalled(&seen, &leases, SystemTime::now());
+            let word = match (&seen.standing.carries, &against) {
+                (true, _) if uncalled.is_some() => "NOT CALLED",
+                (true, None) => {
+                    taken += 1;
+                    "taken"
+                }
+                (true, Some(_)) => "to be given back",
+                (false, None) if old.is_none() && from_leader.is_none() => {
+                    can += 1;
+                    "can be taken"
+                }
+                (false, _) => {
+                    left += 1;
+                    "left"
+                }
+            };
+            let why = uncalled.or(against).or(old).or_else(|| from_leader.map(|[_, _, reason]| reason.clone()));
+            // Writing to a String cannot fail.
+            let _ = match why {
+                Some(why) => writeln!(text, "{word:<16}  {key}: {why}"),
+                None => writeln!(text, "{word:<16}  {key}"),
+            };
+        }
+        let replicas = leases.iter().filter(|lease| !lease.is_leader()).count();
+        let replicas = counted(replicas, "replica");
+        let _ = writeln!(text, "{taken} taken, {can} can be taken, {left} left; {replicas} with --adopt");
+        Ok(text)
+    }
+
+    /// State of webhooks as the leader reports it, a line each, after those that some replicas may not call; `None`
+    /// where there is nothing to report.
+    async fn standing(&self) -> Option<String> {
+        let leases = self.leases().await.ok()?;
+        let mut lines = String::new();
+        for seen in self.seen(&AdoptionScope::All, &leases).await.unwrap_or_default() {
+            if let Some(who) = uncalled(&seen, &leases, SystemTime::now()) {
+                // Writing to a String cannot fail.
+                let _ = writeln!(lines, "NOT CALLED    {}: {who}", seen.standing.key);
+            }
+        }
+        let leader = leases.iter().find(|lease| lease.is_leader());
+        let status = leader.map(Lease::status).unwrap_or_default();
+        // Webhooks that are not selected are left out.
+        for [key, state, reason] in &status {
+            match reason.is_empty() {
+                _ if state == "left" && reason.starts_with(NOT_SELECTED) => {}
+                true => drop(writeln!(lines, "{state:<12}  {key}")),
+                false => drop(writeln!(lines, "{state:<12}  {key}: {reason}")),
+            }
+        }
+        let by = leader.map(|lease| format!("as {} wrote at {}", lease.replica(), lease.renewed));
+        (!lines.is_empty())
+            .then(|| format!("\nWEBHOOKS OF OTHERS, {}\n{lines}", by.unwrap_or_else(|| "now".to_owned())))
+    }
+
+    /// Changes the requests in the leader's lease, where the replicas read them.
+    async fn change_requests(&self, change: impl Fn(&mut AdoptionRequests)) -> Result<(), String> {
+        let path = format!("{}/{LEADER_LEASE}", self.adopt.leases());
+        for _ in 0..MAX_WRITE_ATTEMPTS {
+            let leases = self.leases().await?;
+            let Some(leader) = leases.iter().find(|lease| lease.is_leader()) else {
+                self.adopt.create_leader_lease(&self.client).await.map_err(with_fix)?;
+                continue;
+            };
+            let mut requests = leader.requests();
+            change(&mut requests);
+            let mut patch = requests.patch();
+            if patch.to_string().len() > MAX_REQUESTS_BYTES {
+                return Err("too many names; give --all, or a selector to serve --adopt".to_owned());
+            }
+            patch["metadata"]["resourceVersion"] = leader.version.as_str().into();
+            match self.client.patch(&path, "application/merge-patch+json", &patch).await {
+                Ok(()) => return Ok(()),
+                Err(KubeError::Unwritten { code: 409, .. }) => sleep(POLL_INTERVAL / 5).await,
+                Err(error) => return Err(with_fix(error)),
+            }
+        }
+        Err("the lease of the replicas changes all the time; try again".to_owned())
+    }
+
+    /// Waits until every named webhook, or all, has the state that is wanted.
+    async fn wait(&mut self, names: &[String], within: Duration, wanted: State) -> Result<String, String> {
+        let began = Instant::now();
+        let mut renewed: Option<(String, Instant)> = None;
+        let mut leads = false;
+        loop {
+            let leases = self.leases().await?;
+            let leader = leases.iter().find(|lease| lease.is_leader());
+            let state = leader.map(|lease| format!("{} {}", lease.holder, lease.renewed)).unwrap_or_default();
+            if renewed.as_ref().is_none_or(|(known, _)| *known != state) {
+                leads = renewed.is_some();
+                renewed = Some((state, Instant::now()));
+            }
+            let alone = leader.is_none_or(|lease| lease.holder.is_empty())
+                || !leases.iter().any(|lease| is_alive(lease, SystemTime::now()))
+                || renewed.as_ref().is_some_and(|(_, at)| at.elapsed() > LEADER_TIMEOUT);
+            let mut seen = self.seen(&AdoptionScope::All, &leases).await?;
+            seen.retain(|seen| names.is_empty() || is_named(&seen.standing, names));
+            if let Some(missing) =
+                names.iter().find(|name| !seen.iter().any(|seen| is_named(&seen.standing, &[(*name).clone()])))
+            {
+                return Err(format!("there is no webhook configuration {missing} with webhooks in it"));
+            }
+            let (done, open): (Vec<_>, Vec<_>) =
+                seen.into_iter().partition(|seen| seen.standing.carries == (wanted == State::Taken));
+            if wanted == State::Released && alone && !open.is_empty() && began.elapsed() < within {
+                let webhooks = counted(open.len(), "webhook");
+                self.report_progress(format!(
+                    "no replica with --adopt is alive: removing the condition from {webhooks}"
+                ));
+                give_back(&self.client, &open).await.map_err(with_fix)?;
+                sleep(POLL_INTERVAL).await;
+                continue;
+            }
+            let status = leader.map(Lease::status).unwrap_or_default();
+            let own = |seen: &SeenWebhook| seen.unservable.clone().or_else(|| seen.objection.clone());
+            let reason = |seen: &SeenWebhook| {
+                let (key, own) = (seen.standing.key.to_string(), own(seen));
+                let reported = status.iter().find(|[name, state, _]| *name == key && state == "left");
+                own.map(|own| own.to_string()).or_else(|| reported.map(|[_, _, reason]| reason.clone()))
+            };
+            // Do not wait for webhooks that cannot be taken. One that the leader leaves for a while may still be.
+            let waiting = open.iter().filter(|seen| wanted == State::Released || own(seen).is_none()).count();
+            let over = began.elapsed() >= within;
+            // For a moment, the leader's report is older than the request.
+            let settled = began.elapsed() > Duration::from_secs(5);
+            if open.is_empty() || over || settled && (waiting == 0 || alone) {
+                if wanted == State::Released && open.is_empty() {
+                    self.await_apiservers(&done, names.is_empty() && alone).await?;
+                }
+                return outcome(&done, &open, (wanted, names.is_empty(), alone), reason);
+            }
+            self.report_progress(match leader.filter(|_| leads) {
+                Some(leader) => {
+                    let act = if wanted == State::Taken { "take" } else { "give back" };
+                    format!("waiting for {} to {act} {}", leader.replica(), counted(open.len(), "webhook"))
+                }
+                None => {
+                    let longest = humantime::format_duration(LEADER_TIMEOUT);
+                    let then = match wanted {
+                        State::Taken => "this command ends",
+                        State::Released => "this command gives back by itself",
+                    };
+                    format!("waiting for a sign of life of a replica with --adopt; without one, {then} after {longest}")
+                }
+            });
+            sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    /// Prints on stderr what the command waits for, once.
+    fn report_progress(&mut self, what: String) {
+        if self.last_progress != what {
+            // A reader that closed our stderr ends nothing.
+            let _ = writeln!(io::stderr(), "{what}");
+            self.last_progress = what;
+        }
+    }
+
+    /// Waits until every apiserver knows that it calls the webhooks, and no replica does any more. Then lets our
+    /// registrations be deleted, where no replica does so.
+    async fn await_apiservers(&mut self, given_back: &[SeenWebhook], alone: bool) -> Result<(), String> {
+        let held_back = given_back.iter().map(|seen| seen.in_flight).max().unwrap_or_default();
+        let goes_on = humantime::format_duration(Duration::from_secs((SETTLE_TIME + held_back).as_secs()));
+        self.report_progress(format!("given back; waiting {goes_on} until every apiserver has heard of it"));
+        sleep(SETTLE_TIME + held_back).await;
+        if !alone {
+            return Ok(());
+        }
+        for (hook_type, items) in self.lists().await? {
+            let ours = items.iter().filter(|item| self.adopt.is_our_own(item));
+            for registered in ours.filter_map(|item| OwnRegistration::of(hook_type, item)).filter(|it| it.guarded) {
+                change_finalizer(&self.client, &FinalizerChange { registration: registered, add: false })
+                    .await
+                    .map_err(with_fix)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Message about a webhook that carries the condition and may be called by nobody: our registration does not send all that
+/// it wants, or live replicas do not claim it; `None` where neither is so. A replica that has not renewed its lease for long
+/// is not counted; where none is left, the message says so.
+fn uncalled(seen: &SeenWebhook, leases: &[Lease], now: SystemTime) -> Option<String> {
+    let SeenWebhook { standing, unsent, objection, .. } = seen;
+    if !standing.carries {
+        return None;
+    }
+    let replicas: Vec<_> = leases.iter().filter(|lease| !lease.is_leader() && is_alive(lease, now)).collect();
+    let calls = |lease: &Lease| lease.claims().is_some_and(|claims| claims.ids.contains(&standing.id));
+    let silent = replicas.iter().filter(|lease| !calls(lease));
+    let silent: Vec<_> = silent.map(|lease| lease.replica()).collect();
+    let who = match (replicas.is_empty(), silent.is_empty()) {
+        (true, _) => {
+            "no replica with --adopt has renewed its lease in the last minute: nobody may call it; start one, or \
+                      run gatepost release --all"
+                .to_owned()
+        }
+        (false, false) => format!("{} may not call it", silent.join(", ")),
+        (false, true) if *unsent => {
+            let gap = objection.as_ref().filter(|reason| matches!(reason, Reason::Uncovered(_)));
+            gap.map_or_else(
+                || "Gatepost's registration does not send all that it wants".to_owned(),
+                ToString::to_string,
+            )
+        }
+        (false, true) => return None,
+    };
+    Some(format!("it carries the condition {CONDITION}, and {who}"))
+}
+
+fn is_named(standing: &WebhookStanding, names: &[String]) -> bool {
+    let WebhookKey { hook_type, configuration, .. } = &standing.key;
+    let full = format!("{}/{configuration}", WebhookKey::word(*hook_type));
+    names.iter().any(|name| name == configuration || *name == full)
+}
+
+fn outcome(
+    done: &[SeenWebhook],
+    open: &[SeenWebhook],
+    (wanted, all, alone): (State, bool, bool),
+    reason: impl Fn(&SeenWebhook) -> Option<String>,
+) -> Result<String, String> {
+    let word = if wanted == State::Taken { "taken" } else { "given back" };
+    let mut text = String::new();
+    for seen in done {
+        let _ = writeln!(text, "{word}  {}", seen.standing.key);
+    }
+    let nobody = "no replica that serves with --adopt is alive".to_owned();
+    let why = |seen: &SeenWebhook| match reason(seen) {
+        _ if alone && wanted == State::Taken => nobody.clone(),
+        Some(why) => why,
+        None => "not in time; `gatepost adopt --plan` shows how it stands".to_owned(),
+    };
+    // Of all, what cannot be taken is no failure.
+    let refused: Vec<_> =
+        open.iter().filter(|seen| !all || wanted == State::Released || reason(seen).is_none()).collect();
+    if !refused.is_empty() {
+        let lines = refused.iter().map(|seen| format!("not {word}: {}: {}", seen.standing.key, why(seen)));
+        let lines = lines.take(20).collect::<Vec<_>>().join("\n");
+        return Err(lines);
+    }
+    for seen in open {
+        let _ = writeln!(text, "left  {}: {}", seen.standing.key, why(seen));
+    }
+    Ok(text)
+}
+
+/// Component that Events name in place of a replica.
+const COMMAND: &str = "gatepost release";
+
+/// Age of a lease, by our clock, from which its replica counts as dead. The clocks may differ by some of that.
+const DEAD_REPLICA_AGE: Duration = Duration::from_secs(60);
+
+/// Was the lease renewed lately, by our clock?
+fn is_alive(lease: &Lease, now: SystemTime) -> bool {
+    let renewed = humantime::parse_rfc3339_weak(&lease.renewed).ok();
+    renewed.is_none_or(|renewed| now.duration_since(renewed).unwrap_or_default() < DEAD_REPLICA_AGE)
+}
+
+/// Takes the conditions off these, whoever has put them there, and writes an Event for each.
+///
+/// # Errors
+/// [`KubeError`] of a write.
+async fn give_back(client: &KubeClient, seen: &[SeenWebhook]) -> Result<(), KubeError> {
+    for seen in seen {
+        let WebhookStanding { key, uid, .. } = &seen.standing;
+        let path = key.path();
+        // Ours first: what was applied would come back with the next apply.
+        let nothing = conditions_document(key.hook_type, &key.configuration, uid, None, &[]);
+        match client.apply_conditions(MANAGER, &path, &nothing).await {
+            Ok(_) | Err(KubeError::Unwritten { code: 404 | 409, .. }) => {}
+            Err(error) => return Err(error),
+        }
+        match remove_condition(client, &path, &[&key.webhook]).await {
+            Ok(()) => {}
+            Err(KubeError::Refused { code: 404, .. }) => continue,
+            Err(error) => return Err(error),
+        }
+        let event = event(key, Some(&Reason::Released.to_string()), COMMAND, uid);
+        // The person who runs the command need not have the right to write Events.
+        let _ = client.create(EVENTS_PATH, &event).await;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::adopt::{Claims, replica_lease, standings};
+
+    #[test]
+    fn status_names_replicas_that_do_not_call_a_taken_webhook() {
+        let condition = json!([{"name": "gatepost.dev/served", "expression": "false"}]);
+        let object = json!({"metadata": {"name": "c"}, "webhooks": [{"name": "w", "matchConditions": condition}]});
+        let standing = standings(HookType::Validating, &object).remove(0);
+        let mut seen = SeenWebhook {
+            standing: standing.clone(),
+            unservable: None,
+            objection: None,
+            unsent: false,
+            wanted: Ok(()),
+            asks_authorizer: false,
+            guarded: true,
+            in_flight: Duration::ZERO,
+        };
+        let lease = |holder: &str, calls: bool| {
+            let ids = calls.then(|| standing.id.clone()).into_iter().collect();
+            Lease::of(&replica_lease(holder, "2026-11-21T00:00:00.000000Z", Some(&Claims { epoch: 1, ids }))).unwrap()
+        };
+        let began = humantime::parse_rfc3339_weak("2026-11-21T00:00:10Z").unwrap();
+        let uncalled = |leases: &[Lease]| uncalled(&seen, leases, began);
+        assert!(uncalled(&[]).unwrap().contains("nobody may call it"));
+        assert_eq!(uncalled(&[lease("a/1", true), lease("b/1", true)]), None);
+        assert!(uncalled(&[lease("a/1", true), lease("b/1", false)]).unwrap().ends_with("and b may not call it"));
+        let later = super::uncalled(&seen, &[lease("a/1", true)], began + DEAD_REPLICA_AGE);
+        assert!(later.unwrap().contains("nobody may call it"), "whatever it said");
+        seen.unsent = true;
+        seen.objection = Some(Reason::Uncovered("a gap".to_owned()));
+        let told = super::uncalled(&seen, &[lease("a/1", true)], began);
+        assert!(told.unwrap().contains("a gap"), "although all replicas would call it");
+        seen.standing.carries = false;
+        assert_eq!(super::uncalled(&seen, &[lease("a/1", true)], began), None, "the apiserver calls it");
+    }
+}

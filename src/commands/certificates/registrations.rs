@@ -1,0 +1,369 @@
+//! Registrations: the `caBundle` of every webhook that names our Service.
+//!
+//! It is written by a JSON patch of that field alone, on the very state that was read. Not by server-side apply: whoever
+//! applies an entry of a list keeps that entry in the list, so that a registration printed anew without it would be
+//! refused as incomplete.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use futures_util::{StreamExt, stream};
+use rustls_pki_types::{CertificateDer, ServerName};
+use serde_json::{Value, json};
+use tokio::{net::TcpStream, time::timeout};
+use tokio_rustls::TlsConnector;
+
+use super::{
+    Failure, MANAGER,
+    store::{Store, Version},
+    stored::Pair,
+};
+use crate::{
+    commands::service::Service,
+    kube::{KubeClient, KubeError},
+    model::{
+        HookType,
+        bundle::sections,
+        hook::{EndpointTls, Transport},
+    },
+    tls::{SystemRoots, client_config, expiry},
+};
+
+/// The most authorities of others that are left in a bundle.
+const MAX_OTHERS: usize = 8;
+
+/// Result of a look at the registrations.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Trusting {
+    /// Webhooks whose bundle was written.
+    pub(super) written: usize,
+    /// Some bundle has an authority that is not ours.
+    pub(super) others: bool,
+    /// Names under which no webhook names our Service.
+    pub(super) missing: Vec<String>,
+}
+
+/// The same of one registration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Patched {
+    /// Webhooks that name our Service.
+    webhooks: usize,
+    written: usize,
+    others: bool,
+}
+
+/// Treatment of authorities that are in a bundle and not ours.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Others<'a> {
+    /// They stay.
+    Stay,
+    /// They go, where the store is still at the version that was read: one of them may be what another keeper has
+    /// stored to be served next.
+    Go(&'a Store, &'a Version),
+}
+
+/// Lets the registrations of these names trust `ours`.
+pub(super) async fn trust(
+    client: &KubeClient,
+    names: &[String],
+    service: &Service,
+    ours: &str,
+    others: Others<'_>,
+    now: SystemTime,
+) -> Result<Trusting, Failure> {
+    let mut all = Trusting { missing: names.to_vec(), ..Trusting::default() };
+    for hook_type in [HookType::Validating, HookType::Mutating] {
+        let kind = hook_type.resource();
+        let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}");
+        for name in names {
+            let Some(object) = client.find(&path, name).await? else { continue };
+            let (found, patch) = patched(&object, service, ours, matches!(others, Others::Stay), now);
+            if found.written > 0 {
+                // Asked after the registration was read: whoever adds an authority has stored it before.
+                if let Others::Go(store, version) = others
+                    && !store.is_at(client, version).await?
+                {
+                    return Err(Failure::Outrun);
+                }
+                let path = format!("{path}/{name}?fieldManager={MANAGER}&fieldValidation=Strict");
+                client.patch(&path, "application/json-patch+json", &Value::from(patch)).await?;
+                tracing::info!(registration = name, kind, webhooks = found.written, "wrote the caBundle");
+            }
+            if found.webhooks > 0 {
+                all.missing.retain(|missing| missing != name);
+            }
+            all.written += found.written;
+            all.others |= found.others;
+        }
+    }
+    Ok(all)
+}
+
+/// The patch of one registration, of the state that was read and no other.
+fn patched(object: &Value, service: &Service, ours: &str, keep: bool, now: SystemTime) -> (Patched, Vec<Value>) {
+    let mut patch = vec![json!({"op": "test", "path": "/metadata/resourceVersion",
+        "value": object["metadata"]["resourceVersion"]})];
+    let mut found = Patched::default();
+    for (index, webhook) in object["webhooks"].as_array().into_iter().flatten().enumerate() {
+        let client_config = &webhook["clientConfig"];
+        if !service.is_named_by(client_config) {
+            continue;
+        }
+        found.webhooks += 1;
+        let there = client_config["caBundle"].as_str().and_then(|text| STANDARD.decode(text).ok()).unwrap_or_default();
+        let (wanted, others) = bundle(ours, &there, keep, now);
+        found.others |= others;
+        if let Some(wanted) = wanted {
+            found.written += 1;
+            let path = format!("/webhooks/{index}/clientConfig/caBundle");
+            patch.push(json!({"op": "add", "path": path, "value": STANDARD.encode(wanted)}));
+        }
+    }
+    (found, patch)
+}
+
+/// The bundle that is to be written over that one, `None` where it is as it should be; and whether it has authorities of
+/// others that have not ended.
+fn bundle(ours: &str, there: &[u8], keep: bool, now: SystemTime) -> (Option<String>, bool) {
+    let (own, there) = (sections(ours.as_bytes()), sections(there));
+    let mut others = Vec::new();
+    for other in there.iter().filter(|one| !own.contains(one)) {
+        let pem = pem(other);
+        if expiry::validity(pem.as_bytes()).is_some_and(|(_, end)| now < end) && others.len() < MAX_OTHERS {
+            others.push(pem);
+        }
+    }
+    let any = !others.is_empty();
+    let kept: String = others.into_iter().filter(|_| keep).collect();
+    let wanted = format!("{ours}{kept}");
+    // Ours stand in the order of the stored bundle, so that whoever applies that text changes nothing. Where others stand is
+    // all one: two keepers with one registration must not write it in turns.
+    let in_order = there.iter().filter(|one| own.contains(one)).eq(&own);
+    let same = in_order && sections(wanted.as_bytes()).len() == there.len();
+    ((!same).then_some(wanted), any)
+}
+
+fn pem(certificate: &CertificateDer<'_>) -> String {
+    let mut text = String::from("-----BEGIN CERTIFICATE-----\n");
+    let encoded = STANDARD.encode(certificate);
+    for (index, sign) in encoded.chars().enumerate() {
+        if index > 0 && index % 64 == 0 {
+            text.push('\n');
+        }
+        text.push(sign);
+    }
+    text.push_str("\n-----END CERTIFICATE-----\n");
+    text
+}
+
+/// Time limit of one endpoint.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Endpoints asked at once.
+const MAX_CONCURRENT_HANDSHAKES: usize = 16;
+/// The most endpoints that are asked.
+const MAX_ENDPOINTS: usize = 256;
+/// The port of a Service with several that callers use.
+const PORT_NAME: &str = "https";
+
+/// Verdict on all endpoints of the Service: does each show a certificate that the authority of this pair has signed? False
+/// if that is unknown of one, or there is none.
+pub(super) async fn served_everywhere(client: &KubeClient, service: &Service, pair: &Pair) -> Result<bool, KubeError> {
+    let path = format!("/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices", service.namespace);
+    let slices = client.list_labelled(&path, &format!("kubernetes.io/service-name={}", service.name)).await?;
+    let Some(endpoints) = endpoints(&slices.items) else { return Ok(false) };
+    let tls = EndpointTls {
+        server_name: service.server_name().into(),
+        ca_pem: Some(Arc::from(pair.authority.as_bytes())),
+        client_pem: None,
+    };
+    let (Ok(config), Ok(name)) =
+        (client_config(&tls, Transport::Http, &SystemRoots::default()), ServerName::try_from(service.server_name()))
+    else {
+        return Ok(false);
+    };
+    let shows = |(address, port): (String, u16)| {
+        let (connector, name) = (TlsConnector::from(Arc::clone(&config)), name.clone());
+        async move {
+            let shaking = async { connector.connect(name, TcpStream::connect((address.as_str(), port)).await?).await };
+            timeout(HANDSHAKE_TIMEOUT, shaking).await.is_ok_and(|shaken| shaken.is_ok())
+        }
+    };
+    let shown = stream::iter(endpoints).map(shows).buffer_unordered(MAX_CONCURRENT_HANDSHAKES);
+    Ok(shown.all(|shown| async move { shown }).await)
+}
+
+/// Addresses and ports of all endpoints, ready or not: whoever starts or drains may serve, too.
+fn endpoints(slices: &[Value]) -> Option<Vec<(String, u16)>> {
+    let mut all = Vec::new();
+    for slice in slices {
+        let is_tcp = |port: &&Value| port["protocol"].is_null() || port["protocol"] == "TCP";
+        let ports: Vec<_> = slice["ports"].as_array().into_iter().flatten().filter(is_tcp).collect();
+        let port = match &*ports {
+            [] => continue,
+            [only] => *only,
+            several => *several.iter().find(|port| port["name"] == PORT_NAME)?,
+        };
+        let port = u16::try_from(port["port"].as_u64()?).ok()?;
+        for endpoint in slice["endpoints"].as_array().into_iter().flatten() {
+            let addresses = endpoint["addresses"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            all.extend(addresses.map(|address| (address.to_owned(), port)));
+        }
+    }
+    (1..=MAX_ENDPOINTS).contains(&all.len()).then_some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs,
+        sync::{Arc, Mutex},
+        time::Duration,
+    };
+
+    use serde_json::json;
+    use tempfile::TempDir;
+    use tokio::{
+        io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+        net::TcpListener,
+    };
+
+    use super::{super::stored::issue, *};
+    use crate::kube::KubeAccess;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn start() -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000)
+    }
+
+    fn authority() -> String {
+        issue(&["a.b.svc".to_owned()], HOUR, start()).unwrap().authority
+    }
+
+    #[test]
+    fn ca_bundle_is_written_only_to_webhooks_of_our_service() {
+        let (ours, service) = (authority(), "ns/gatepost".parse::<Service>().unwrap());
+        let webhook = |service: &str, bundle: Value| json!({"clientConfig": {"service": {"namespace": "ns", "name": service}, "caBundle": bundle}});
+        let good = json!(STANDARD.encode(&ours));
+        let webhooks = [
+            webhook("gatepost", good.clone()),
+            webhook("gatepost", Value::Null),
+            webhook("other", Value::Null),
+            json!({"clientConfig": {"url": "https://127.0.0.1"}}),
+        ];
+        let object = json!({"metadata": {"resourceVersion": "7"}, "webhooks": webhooks});
+        let (found, patch) = patched(&object, &service, &ours, true, start());
+        assert_eq!(found, Patched { webhooks: 2, written: 1, others: false });
+        let test = json!({"op": "test", "path": "/metadata/resourceVersion", "value": "7"});
+        assert_eq!(patch, [test, json!({"op": "add", "path": "/webhooks/1/clientConfig/caBundle", "value": good})]);
+        assert_eq!(patched(&json!({}), &service, &ours, true, start()).0, Patched::default());
+    }
+
+    #[test]
+    fn ca_bundle_keeps_authorities_of_others_until_told_to_drop_them() {
+        let (ours, other) = (authority(), authority());
+        let there = format!("{other}{ours}");
+        assert_eq!(bundle(&ours, there.as_bytes(), true, start()), (None, true), "wherever it stands");
+        assert_eq!(bundle(&ours, there.as_bytes(), false, start()), (Some(ours.clone()), true));
+        assert_eq!(bundle(&ours, other.as_bytes(), true, start()), (Some(format!("{ours}{other}")), true));
+        let late = start() + HOUR * 2;
+        assert_eq!(bundle(&ours, there.as_bytes(), true, late), (Some(ours.clone()), false), "one that has ended goes");
+        assert_eq!(bundle(&ours, b"rubbish", true, start()), (Some(ours), false));
+    }
+
+    #[test]
+    fn ca_bundle_has_our_authorities_in_their_stored_order() {
+        let [current, former, other] = [authority(), authority(), authority()];
+        let ours = format!("{current}{former}");
+        let bundle = |there: String| bundle(&ours, there.as_bytes(), true, start()).0;
+        assert_eq!(bundle(ours.clone()), None);
+        assert_eq!(bundle(format!("{former}{current}")), Some(ours.clone()), "as before the pair was served");
+        assert_eq!(bundle(format!("{current}{other}{former}")), None);
+        assert_eq!(bundle(format!("{current}{current}")), Some(ours.clone()));
+    }
+
+    /// An apiserver with our Secret at that revision, and a registration with that bundle. Requests that it has had.
+    async fn apiserver(revision: &'static str, bundle: String) -> (KubeClient, Arc<Mutex<Vec<String>>>, TempDir) {
+        let (listener, folder) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), tempfile::tempdir().unwrap());
+        let server = format!("http://{}", listener.local_addr().unwrap());
+        let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": server}}], "users": [{"name": "u", "user": {"token": "t"}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}]});
+        let path = folder.path().join("kubeconfig");
+        fs::write(&path, config.to_string()).unwrap();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let record = Arc::clone(&asked);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let mut lines = BufReader::new(stream).lines();
+                let line = lines.next_line().await.unwrap().unwrap();
+                let mut length = 0;
+                while let Ok(Some(line)) = lines.next_line().await
+                    && !line.is_empty()
+                {
+                    length = line.strip_prefix("content-length: ").map_or(length, |text| text.parse().unwrap());
+                }
+                let (code, body) = match &*line {
+                    line if line.starts_with("PATCH ") => (200, json!({})),
+                    line if line.contains("/validatingwebhookconfigurations/gatepost ") => {
+                        let service = json!({"namespace": "ns", "name": "gatepost"});
+                        let config = json!({"service": service, "caBundle": STANDARD.encode(&bundle)});
+                        (200, json!({"metadata": {"resourceVersion": "1"}, "webhooks": [{"clientConfig": config}]}))
+                    }
+                    line if line.contains("/secrets/tls ") => (200, json!({"metadata": {"resourceVersion": revision}})),
+                    _ => (404, json!({})),
+                };
+                record.lock().unwrap().push(line.split('?').next().unwrap().to_owned());
+                let mut stream = lines.into_inner();
+                stream.read_exact(&mut vec![0; length]).await.unwrap();
+                let answer =
+                    format!("HTTP/1.1 {code} X\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n{body}");
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
+        let access = KubeAccess::Kubeconfig { path: Some(path), context: None };
+        (KubeClient::open(&access).await.unwrap(), asked, folder)
+    }
+
+    #[tokio::test]
+    async fn ca_bundle_keeps_an_authority_that_another_keeper_has_stored() {
+        let (ours, names) = (authority(), ["gatepost".to_owned(), "other".to_owned()]);
+        let service = "ns/gatepost".parse::<Service>().unwrap();
+        let store = Store::Secret { namespace: "ns".to_owned(), name: "tls".to_owned() };
+        let version = Version::Revision("7".to_owned());
+        for (revision, goes) in [("7", true), ("8", false)] {
+            let (client, asked, _folder) = apiserver(revision, format!("{ours}{}", authority())).await;
+            let trust = |others| trust(&client, &names, &service, &ours, others, start());
+            let missing = vec!["other".to_owned()];
+            assert_eq!(trust(Others::Stay).await.unwrap(), Trusting { written: 0, others: true, missing });
+            let gone = trust(Others::Go(&store, &version)).await;
+            assert_eq!(gone.as_ref().is_err_and(Failure::is_conflict), !goes, "{gone:?}");
+            let patches = asked.lock().unwrap().iter().filter(|line| line.starts_with("PATCH ")).count();
+            assert_eq!(patches, usize::from(goes));
+        }
+    }
+
+    #[test]
+    fn endpoints_are_the_addresses_of_all_slices() {
+        let slice = |ports: Value, addresses: &[&str]| {
+            let endpoints: Vec<_> = addresses.iter().map(|address| json!({"addresses": [address]})).collect();
+            json!({"ports": ports, "endpoints": endpoints})
+        };
+        let one = json!([{"name": "", "port": 9440}]);
+        let two = json!([{"name": "metrics", "port": 9441}, {"name": "https", "port": 9440}]);
+        let found = endpoints(&[slice(one.clone(), &["192.0.2.1", "192.0.2.2"]), slice(two, &["2001:db8::1"])]);
+        let udp =
+            json!([{"name": "h3", "port": 9442, "protocol": "UDP"}, {"name": "web", "port": 9440, "protocol": "TCP"}]);
+        assert_eq!(endpoints(&[slice(udp, &["192.0.2.1"])]), Some(vec![("192.0.2.1".to_owned(), 9440)]));
+        let wanted = ["192.0.2.1", "192.0.2.2", "2001:db8::1"].map(|address| (address.to_owned(), 9440));
+        assert_eq!(found, Some(wanted.to_vec()));
+        assert_eq!(endpoints(&[]), None, "nobody serves, or nobody is known");
+        assert_eq!(endpoints(&[slice(json!([]), &["192.0.2.1"])]), None);
+        let unnamed = json!([{"name": "a", "port": 1}, {"name": "b", "port": 2}]);
+        assert_eq!(endpoints(&[slice(unnamed, &["192.0.2.1"])]), None);
+        assert_eq!(endpoints(&[slice(one, &["192.0.2.1"; MAX_ENDPOINTS + 1])]), None);
+    }
+}

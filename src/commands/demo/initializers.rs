@@ -1,0 +1,311 @@
+//! The story of initializers: new Pods are prepared before anyone sees them, by built-in initializers and by a process.
+
+use std::{
+    future::pending,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tokio::{signal, sync::mpsc, task::JoinHandle, time::sleep};
+use tonic::transport::Endpoint;
+
+use super::stage::{
+    self, BAD, Folder, GOOD, Stage, ensure, field, fields, heading, line, millis, object_bytes, status, text, until,
+    verdict,
+};
+use crate::{
+    client::{InitializerClient, NewObject, ObjectChange, ObjectRefusal},
+    hooks::Method,
+    live::attendance,
+    wire::{
+        pb::k8s::io::api::{
+            admission::v1::{AdmissionRequest, AdmissionResponse, AdmissionReview},
+            authentication::v1::UserInfo,
+        },
+        request::create,
+    },
+};
+
+const NAME: &str = "digest.example.com";
+const TOKEN: &str = "open-sesame";
+/// An image in its own right, so that the digest initializer leaves it alone.
+const PROXY: &str = "proxy@sha256:6d2e0d9ba56d7e2a9c9d1a5be4a2d39c9f4f0c4a5b5ae7e5a1d0fa1f4c6bb7a1";
+/// The image that the digest initializer knows, and the one that Pods get instead.
+const IMAGE: (&str, &str) = (
+    "registry.example/shop:1",
+    "registry.example/shop@sha256:4bcff63911fcb4448bd4fdacec207030997caf25e9bea4045fa6c8c44de311d1",
+);
+
+/// Plays the story; then stays for initializers of others, where that is wanted.
+pub(super) fn perform(stay: bool) -> Result<(), String> {
+    let folder = Folder::new()?;
+    folder.write("initializers.yaml", &configuration())?;
+    stage::perform(&folder, async |stage| {
+        let story = Story(stage);
+        story.introduce();
+        story.unattended().await?;
+        let instance = story.attached().await?;
+        story.refused().await?;
+        story.passed_by().await?;
+        story.crashed(instance).await?;
+        if stay { story.stay().await } else { Ok(()) }
+    })
+}
+
+fn configuration() -> String {
+    let digest: String = Sha256::digest(TOKEN).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!(
+        r#"
+apiVersion: gatepost.dev/v1alpha1
+kind: AdmissionControlConfiguration
+metadata: {{name: initializers}}
+resourceInitializers:
+- resource: pods
+  mayInitialize: {{groups: [cluster-operators]}}
+  initializers:
+  - name: team.example.com
+    builtIn:
+      labels: {{team: "${{namespace.labels.team}}"}}
+      env: [{{name: TEAM, value: "${{namespace.labels.team}}"}}]
+  - name: sidecar.example.com
+    builtIn: {{containers: [{{name: proxy, image: "{PROXY}"}}]}}
+  - name: {NAME}
+    failurePolicy: Fail
+    timeout: 2s
+    sideEffects: None
+    attach: {{tokenSha256: ["{digest}"]}}
+  - name: audit.example.com
+    timeout: 200ms
+    attach: {{commonNames: [audit]}}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {{name: shop, labels: {{team: red}}}}
+"#
+    )
+}
+
+struct Story<'a>(&'a Stage);
+
+impl Story<'_> {
+    fn introduce(&self) {
+        heading("Initializers of new Pods, in order (a sidecar in this process, and no apiserver)");
+        line("");
+        field("built in", "team.example.com: a label and a variable, from the namespace's label team");
+        field("", "sidecar.example.com: a container");
+        field("a process", format!("{NAME}: images by digest; failurePolicy Fail, timeout 2s"));
+        field("nobody", "audit.example.com: never attaches; failurePolicy Ignore, timeout 200ms");
+    }
+
+    /// The process is not there yet.
+    async fn unattended(&self) -> Result<(), String> {
+        heading(format!("Nobody acts as {NAME} yet"));
+        let response = self.create("web", IMAGE.0, "ann", &[]).await?;
+        let (code, message) = status(&response);
+        ensure(code == 504, || format!("it should have been late: {message}"))
+    }
+
+    /// The process attaches, and a Pod is prepared.
+    async fn attached(&self) -> Result<Instance, String> {
+        let (tasks, mut repeats) = mpsc::channel(16);
+        let instance = self.attach(false, tasks)?;
+        self.instances(1).await?;
+        heading(format!("A process attaches as {NAME}"));
+        let response = self.create("web", IMAGE.0, "ann", &[]).await?;
+        let patch = String::from_utf8_lossy(response.patch());
+        let prepared = [r#""team""#, r#""TEAM""#, PROXY, IMAGE.1].iter().all(|wanted| patch.contains(wanted));
+        ensure(response.allowed() && prepared, || format!("it should have been prepared: {patch}"))?;
+        ensure(response.warnings.iter().any(|warning| warning.contains("audit.example.com")), || {
+            "no warning says that audit.example.com was passed over".to_owned()
+        })?;
+        ensure(repeats.recv().await == Some(false), || "it was not asked once".to_owned())?;
+        Ok(instance)
+    }
+
+    /// The process refuses a Pod.
+    async fn refused(&self) -> Result<(), String> {
+        heading("It refuses a Pod, in its own words");
+        let response = self.create("odd", "registry.example/odd:2", "ann", &[]).await?;
+        let (code, message) = status(&response);
+        let is_refused = code == 403 && message.contains("no digest is known");
+        ensure(is_refused, || format!("it should have refused: {message}"))
+    }
+
+    /// An operator writes the list of initializers himself.
+    async fn passed_by(&self) -> Result<(), String> {
+        heading("gatepost.dev/initializers: \"\" passes them by, for those who may");
+        let none = [("gatepost.dev/initializers", "")];
+        let response = self.create("web", "registry.example/odd:2", "ann", &none).await?;
+        ensure(status(&response).0 == 403, || "she may not".to_owned())?;
+        let response = self.create("web", "registry.example/odd:2", "operator", &none).await?;
+        ensure(response.allowed() && response.patch().is_empty(), || status(&response).1.to_owned())
+    }
+
+    /// A process hangs with a Pod and is killed; another has its turn.
+    async fn crashed(&self, instance: Instance) -> Result<(), String> {
+        heading("A process takes a Pod and crashes; another finishes it");
+        drop(instance);
+        self.instances(0).await?;
+        let (tasks, mut repeats) = mpsc::channel(16);
+        let hanging = self.attach(true, tasks.clone())?;
+        self.instances(1).await?;
+        let crashing = async {
+            let first = repeats.recv().await;
+            let other = self.attach(false, tasks)?;
+            self.instances(2).await?;
+            drop(hanging);
+            let second = repeats.recv().await;
+            let is_repeat = (first, second) == (Some(false), Some(true));
+            ensure(is_repeat, || format!("repeats were {first:?} and {second:?}"))?;
+            Ok::<_, String>(other)
+        };
+        let (response, other) = tokio::join!(self.create("web", IMAGE.0, "ann", &[]), crashing);
+        let (response, _other) = (response?, other?);
+        ensure(response.allowed(), || status(&response).1.to_owned())?;
+        field("attempts", "1 by the process that crashed, 2 by the other, which can tell that it is a repeat");
+        line("");
+        field("ended", "everything went as described");
+        Ok(())
+    }
+
+    /// Creates a Pod whenever an initializer attaches, until Ctrl-C.
+    async fn stay(&self) -> Result<(), String> {
+        let address = self.0.sidecar.addresses.tcp;
+        heading("It stays until Ctrl-C. Attach an initializer of your own:");
+        let image = format!("{}={}", IMAGE.0, IMAGE.1);
+        line(format!("\n    export TOKEN={TOKEN}"));
+        line(format!("    cargo run --example initializer-rust -- --to http://{address} {image}"));
+        line(format!("    (cd examples/initializers/go && go run . -to {address} {image})"));
+        line(format!("    python examples/initializers/python/initializer.py --to {address} {image}"));
+        // The last one of the story goes first.
+        self.instances(0).await?;
+        let mut before = 0;
+        loop {
+            let now = attendance(&self.0.sidecar.current, Instant::now());
+            let instances = now.iter().find(|one| &*one.name == NAME).map_or(0, |one| one.instances);
+            if instances > before {
+                heading(format!("{instances} attached as {NAME}; a Pod is created"));
+                let response = self.create("web", IMAGE.0, "ann", &[]).await?;
+                let pinned = String::from_utf8_lossy(response.patch()).contains(IMAGE.1);
+                let word = match (response.allowed(), pinned) {
+                    (true, true) => "prepared",
+                    (true, false) => "created, and its image has no digest",
+                    (false, _) => "refused",
+                };
+                field("it is", word);
+            } else if instances < before {
+                heading(format!("{instances} attached as {NAME}"));
+            }
+            before = instances;
+            tokio::select! {
+                () = sleep(Duration::from_millis(200)) => {}
+                _ = signal::ctrl_c() => return Ok(()),
+            }
+        }
+    }
+
+    /// Has a Pod reviewed, and shows what became of it.
+    async fn create(
+        &self,
+        name: &str,
+        image: &str,
+        user: &str,
+        annotations: &[(&str, &str)],
+    ) -> Result<AdmissionResponse, String> {
+        let request = request(name, image, user, annotations);
+        let bytes = object_bytes(&request);
+        let review = AdmissionReview { request: Some(request), response: None };
+        let (response, took) = self.0.ask(Method::Mutate, &review).await?;
+        let (colour, word) = if response.allowed() { (GOOD, "CREATED") } else { (BAD, "REFUSED") };
+        verdict(&format!("CREATE pods shop/{name}, {image}, by {user}"), bytes, colour, word);
+        if !response.allowed() {
+            let (code, message) = status(&response);
+            field("message", format!("{code} {message}"));
+        }
+        for warning in &response.warnings {
+            field("warning", warning);
+        }
+        let turns = response.audit_annotations.iter().filter(|(key, _)| key.starts_with("initialize."));
+        let turns = turns.map(|(_, turn)| {
+            let turn: Value = serde_json::from_str(turn).unwrap_or_default();
+            let [name, outcome] = ["initializer", "outcome"].map(|key| turn[key].as_str().unwrap_or_default());
+            format!("{name:<22}{outcome}")
+        });
+        fields("turns", turns);
+        let patch: Vec<Value> = serde_json::from_slice(response.patch()).unwrap_or_default();
+        fields("patch", patch.iter().map(Value::to_string));
+        field("took", millis(took));
+        Ok(response)
+    }
+
+    async fn instances(&self, wanted: usize) -> Result<(), String> {
+        until("an instance to come or go", || {
+            let names = self.0.sidecar.current.hub().names();
+            let instances = names.iter().find(|one| &*one.name == NAME).map_or(0, |one| one.instances);
+            Ok((instances == wanted).then_some(()))
+        })
+        .await
+    }
+
+    /// Attaches an instance, which reports for each task whether it is a repeat. One that hangs never answers.
+    fn attach(&self, hangs: bool, tasks: mpsc::Sender<bool>) -> Result<Instance, String> {
+        let sidecar = format!("http://{}", self.0.sidecar.addresses.tcp);
+        let channel = Endpoint::from_shared(sidecar).map_err(text)?.connect_lazy();
+        let act = move |object: NewObject| {
+            let tasks = tasks.clone();
+            async move {
+                let _ = tasks.send(object.is_repeat()).await;
+                if hangs { pending().await } else { pin_images(&object) }
+            }
+        };
+        let client = InitializerClient::new(NAME, TOKEN);
+        Ok(Instance(tokio::spawn(client.run([channel], act, pending()))))
+    }
+}
+
+/// CREATE of a Pod with one container.
+fn request(name: &str, image: &str, user: &str, annotations: &[(&str, &str)]) -> AdmissionRequest {
+    let text = |text: &str| Some(text.to_owned());
+    let annotations: Value = annotations.iter().map(|(key, value)| ((*key).to_owned(), Value::from(*value))).collect();
+    let object = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": "shop", "annotations": annotations},
+        "spec": {"containers": [{"name": "app", "image": image}]},
+    });
+    let groups = if user == "operator" { vec!["cluster-operators".to_owned()] } else { Vec::new() };
+    AdmissionRequest {
+        name: text(name),
+        namespace: text("shop"),
+        user_info: Some(UserInfo { username: text(user), groups, ..UserInfo::default() }),
+        dry_run: Some(false),
+        ..create("", "Pod", "pods", object.to_string().into())
+    }
+}
+
+/// One attached instance of the digest initializer. Dropping it ends its stream, as a crash does.
+struct Instance(JoinHandle<()>);
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Replaces the image that it knows by its digest, and refuses others.
+fn pin_images(object: &NewObject) -> Result<ObjectChange, ObjectRefusal> {
+    let pod: Value = object.read()?;
+    let mut patch = Vec::new();
+    for list in ["initContainers", "containers"] {
+        for (index, container) in pod["spec"][list].as_array().into_iter().flatten().enumerate() {
+            let image = container["image"].as_str().unwrap_or_default();
+            if image == IMAGE.0 {
+                patch.push(json!({"op": "replace", "path": format!("/spec/{list}/{index}/image"), "value": IMAGE.1}));
+            } else if !image.contains('@') {
+                let message = format!("no digest is known of image {image:?}");
+                return Err(ObjectRefusal::new(403, "Forbidden", message));
+            }
+        }
+    }
+    Ok(ObjectChange::patch(&patch.into()))
+}

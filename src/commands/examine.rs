@@ -1,0 +1,318 @@
+//! Examination: a configuration as a sidecar would take it, with every problem, hazard and note.
+
+use std::{collections::BTreeMap, fmt::Write as _, path::Path, time::SystemTime};
+
+use clap::ValueEnum;
+use gatepost_operator::command::{CommandExit, counted, yaml};
+use serde_json::Value;
+
+use super::load::READ_TIMEOUT;
+use crate::{
+    model::{FailurePolicy, Hook, HookType, Initializer, ResourceInitializers, SideEffects},
+    rotate::{Candidate, OnHazard, candidate::CandidateCache},
+    snapshot::{
+        Snapshot,
+        hazards::{Concerned, Finding, Remedy, Severity},
+    },
+    source::{FileSource, ReadError},
+    tls::expiry::{self, SOON},
+};
+
+/// `--hazards`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum HazardsArg {
+    /// Print them.
+    Warn,
+    /// Treat deadlocks and dangers as problems; print gaps.
+    Deny,
+    /// Do not look for them.
+    Off,
+}
+
+impl From<HazardsArg> for OnHazard {
+    fn from(arg: HazardsArg) -> Self {
+        match arg {
+            HazardsArg::Warn => Self::Warn,
+            HazardsArg::Deny => Self::Deny,
+            HazardsArg::Off => Self::Off,
+        }
+    }
+}
+
+/// Result of the command: its text, its exit, and the configuration that would be in force.
+pub(super) struct Examined {
+    pub(super) report: String,
+    pub(super) exit: CommandExit,
+    /// Nothing where there are problems.
+    pub(super) candidate: Option<Candidate>,
+}
+
+/// Looks at the configuration at `path`, as a sidecar would that has nothing but this in its cache.
+///
+/// # Errors
+/// When it cannot be read.
+pub(super) fn examine(path: &Path, on_hazard: OnHazard, mut known: CandidateCache) -> Result<Examined, ReadError> {
+    let contents = FileSource::new(path).read(READ_TIMEOUT)?;
+    // Hazards that are denied are printed like those that are not, for their patches; only the end differs.
+    let looked = if on_hazard == OnHazard::Deny { OnHazard::Warn } else { on_hazard };
+    Ok(match known.candidate(&contents, looked, None) {
+        Ok(candidate) => {
+            let mut findings = candidate.snapshot.findings().to_vec();
+            if on_hazard != OnHazard::Off {
+                findings.extend(authority_findings(&candidate.snapshot, SystemTime::now()));
+                findings.sort_by_key(|finding| finding.severity);
+            }
+            let report = summary(contents.files.len(), &candidate.snapshot) + &hazards(&findings);
+            let bad = findings.iter().any(|finding| finding.severity < Severity::Gap);
+            let exit = if bad && on_hazard == OnHazard::Deny { CommandExit::Failed } else { CommandExit::Good };
+            Examined { report, exit, candidate: Some(candidate) }
+        }
+        Err(problems) => {
+            let mut report = String::new();
+            for problem in &problems {
+                let _ = writeln!(report, "{problem}");
+            }
+            let _ = writeln!(report, "{}", counted(problems.len(), "problem"));
+            Examined { report, exit: CommandExit::Failed, candidate: None }
+        }
+    })
+}
+
+fn summary(files: usize, snapshot: &Snapshot) -> String {
+    let mut report = format!("no problem in {}\n", counted(files, "file"));
+    let counts = [(snapshot.hooks.len(), "hook"), (snapshot.initializer_count(), "initializer")];
+    let counts = counts.into_iter().filter(|(number, _)| *number > 0).map(|(number, noun)| counted(number, noun));
+    let in_force = match counts.collect::<Vec<_>>() {
+        _ if snapshot.allows_every_write() => "no hooks; every write is allowed".to_owned(),
+        none if none.is_empty() => "no hooks, and no initializers; who may write their own list is checked".to_owned(),
+        counts => counts.join(", "),
+    };
+    let _ = writeln!(report, "in force would be: {in_force}");
+    for hook in &snapshot.hooks {
+        let _ = writeln!(report, "  {}", line(hook));
+    }
+    for entry in snapshot.initializers() {
+        for one in &entry.initializers {
+            let _ = writeln!(report, "  {}", initializer(entry, one));
+        }
+    }
+    for note in snapshot.notes().iter().chain(&snapshot.called_again()) {
+        let _ = writeln!(report, "{note}");
+    }
+    report
+}
+
+fn policy(policy: FailurePolicy) -> &'static str {
+    match policy {
+        FailurePolicy::Fail => "Fail",
+        FailurePolicy::Ignore => "Ignore",
+        FailurePolicy::Retry => "Retry",
+    }
+}
+
+fn initializer(entry: &ResourceInitializers, one: &Initializer) -> String {
+    let actor = match (&one.built_in, &one.attach) {
+        (Some(_), _) => "built in",
+        (None, Some(_)) => "by a process that attaches",
+        (None, None) => "by who updates the stored object",
+    };
+    let timeout = humantime::format_duration(one.timeout);
+    format!("{} of {}: {actor}, {}, {timeout}", one.name, entry.noun(), policy(one.failure_policy))
+}
+
+fn line(hook: &Hook) -> String {
+    let hook_type = match hook.hook_type {
+        HookType::Validating => "validating",
+        HookType::Mutating => "mutating",
+    };
+    let policy = policy(hook.failure_policy);
+    let dry_run = match hook.side_effects {
+        SideEffects::None | SideEffects::NoneOnDryRun => "",
+        SideEffects::Undeclared | SideEffects::Some | SideEffects::Unknown => ", not for dry runs",
+    };
+    let timeout = humantime::format_duration(hook.timeout);
+    let rules = counted(hook.rules.len(), "rule");
+    format!("{} at {}: {hook_type}, {policy}, {timeout}, {rules}{dry_run}", hook.name, hook.endpoint)
+}
+
+/// Findings about the certificates in these hooks' entries.
+fn authority_findings(snapshot: &Snapshot, now: SystemTime) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (index, hook) in (0..).zip(&snapshot.hooks) {
+        let Some(origin) = snapshot.origin(index) else { continue };
+        let concerned = || {
+            let (name, id) = (hook.name.to_string(), hook.id.to_string());
+            Concerned {
+                hook: name,
+                id,
+                file: origin.file.clone(),
+                path: origin.path.clone(),
+                patch: Value::Null,
+                drops_cluster_scoped: false,
+            }
+        };
+        let closed = origin.declared_policy != FailurePolicy::Ignore;
+        let problems = [authority_fault(hook, now, closed), own_fault(hook, now, closed)].into_iter().flatten();
+        findings.extend(problems.map(|(rule, severity, [what, why, fix])| Finding {
+            rule,
+            severity,
+            hooks: vec![concerned()],
+            what,
+            why,
+            remedy: Remedy::Words(fix),
+            outages: &[],
+        }));
+    }
+    debug_assert!(findings.iter().all(Finding::is_whole), "{findings:?}");
+    findings
+}
+
+/// Rule, severity; what, why and the fix.
+type RuleFinding = (&'static str, Severity, [String; 3]);
+
+fn authority_fault(hook: &Hook, now: SystemTime, closed: bool) -> Option<RuleFinding> {
+    let mut ends = expiry::of_authorities(hook);
+    ends.sort_unstable();
+    let ended = ends.iter().filter(|end| **end <= now).count();
+    let (first, last, many) = (*ends.first()?, *ends.last()?, ends.len());
+    let name = &hook.name;
+    let renew = "write the new authority into its clientConfig; where it was imported, import again".to_owned();
+    if ended == many {
+        let what = format!("the authority in hook {name:?}'s clientConfig expired on {}", day(last));
+        let why = "so certificates that it signed are not accepted, and every call fails".to_owned();
+        return Some(("authority-ended", worth(closed), [what, why, renew]));
+    }
+    if last <= now + SOON {
+        let what = format!("the authority in hook {name:?}'s clientConfig expires on {}", day(last));
+        let why = "and from then on certificates that it signed are not accepted, and every call fails".to_owned();
+        return Some(("authority-ends-soon", Severity::Gap, [what, why, renew]));
+    }
+    (ended > 0).then(|| {
+        let what =
+            format!("{ended} of {many} authorities in hook {name:?}'s clientConfig expired on {} or later", day(first));
+        let why = "so a certificate that one of them signed is not accepted".to_owned();
+        let fix = "remove them once no certificate of the hook is signed by them".to_owned();
+        ("authority-ended", Severity::Gap, [what, why, fix])
+    })
+}
+
+/// Our own certificate for the hook.
+fn own_fault(hook: &Hook, now: SystemTime, closed: bool) -> Option<RuleFinding> {
+    let end = expiry::of_client_certificate(hook)?;
+    let name = &hook.name;
+    let fix = "renew it in the file that clientCertificateFile names".to_owned();
+    match end {
+        end if end <= now => {
+            let what = format!("our certificate for hook {name:?} expired on {}", day(end));
+            let why = "so the hook rejects it, and every call fails".to_owned();
+            Some(("client-certificate-ended", worth(closed), [what, why, fix]))
+        }
+        end if end <= now + SOON => {
+            let what = format!("our certificate for hook {name:?} expires on {}", day(end));
+            let why = "and from then on the hook rejects it, and every call fails".to_owned();
+            Some(("client-certificate-ends-soon", Severity::Gap, [what, why, fix]))
+        }
+        _ => None,
+    }
+}
+
+fn worth(closed: bool) -> Severity {
+    if closed { Severity::Danger } else { Severity::Gap }
+}
+
+fn day(time: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(time).to_string().chars().take(10).collect()
+}
+
+/// Price of a patch, as a comment in it.
+const DROPS: &str = "# with this it sees nothing outside of namespaces any more: add a rule with scope Cluster for each \
+                     resource there that it should go on seeing (such as clusterroles)";
+
+/// Every finding, and then for each hook the one patch that mends all of its own; nothing where nothing was found.
+fn hazards(findings: &[Finding]) -> String {
+    let mut output = String::new();
+    if findings.is_empty() {
+        return output;
+    }
+    let numbers = [(Severity::Deadlock, "deadlock"), (Severity::Danger, "danger"), (Severity::Gap, "gap")]
+        .map(|(severity, noun)| (findings.iter().filter(|finding| finding.severity == severity).count(), noun));
+    let numbers: Vec<_> = numbers.into_iter().filter(|(n, _)| *n > 0).map(|(n, noun)| counted(n, noun)).collect();
+    let _ = writeln!(output, "\nhazards: {}", numbers.join(", "));
+    let mut patched: BTreeMap<(&str, &str), &Concerned> = BTreeMap::new();
+    for finding in findings {
+        let _ = writeln!(output, "\n{} {}", finding.severity.as_str(), finding.rule);
+        for concerned in &finding.hooks {
+            let _ = writeln!(output, "  {}: {}", concerned.file, concerned.path);
+            patched.entry((&concerned.file, &concerned.path)).or_insert(concerned);
+        }
+        let _ = writeln!(output, "  {}", finding.sentence());
+        if !finding.outages.is_empty() {
+            let _ = writeln!(output, "  as in {}", finding.outages.join(", "));
+        }
+    }
+    for (_, concerned) in patched.into_iter().filter(|(_, concerned)| !concerned.patch.is_null()) {
+        let Concerned { hook, id, file, path, patch, drops_cluster_scoped } = concerned;
+        let noun = if id.is_empty() { "initializer" } else { "hook" };
+        let _ = writeln!(output, "\nto repair {noun} {hook:?}, merge this into its entry ({file}: {path}):");
+        if *drops_cluster_scoped {
+            let _ = writeln!(output, "  {DROPS}");
+        }
+        for line in yaml(patch).unwrap_or_else(|_| patch.to_string()).lines() {
+            let _ = writeln!(output, "  {line}");
+        }
+    }
+    output
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use base64::{Engine, engine::general_purpose::STANDARD};
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, date_time_ymd};
+
+    use super::*;
+    use crate::snapshot::{SourceFile, load};
+
+    fn authority(year: i32) -> String {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.not_before = date_time_ymd(2020, 1, 1);
+        params.not_after = date_time_ymd(year, 1, 1);
+        params.self_signed(&KeyPair::generate().unwrap()).unwrap().pem()
+    }
+
+    fn problems_of(bundle: &str, policy: &str, now: SystemTime) -> Vec<(&'static str, Severity, String)> {
+        let text = format!(
+            "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {{name: a}}\n\
+             externalAdmissionHooks: [{{name: h.example.com, rules: [], failurePolicy: {policy}, clientConfig: {{url: \
+             'https://h.example.com/', caBundle: {}}}}}]\n",
+            STANDARD.encode(bundle)
+        );
+        let file = SourceFile { name: "a.yaml".into(), bytes: text.into() };
+        let snapshot = load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
+        authority_findings(&snapshot, now)
+            .into_iter()
+            .map(|found| (found.rule, found.severity, found.sentence()))
+            .collect()
+    }
+
+    #[test]
+    fn check_reports_authorities_that_have_expired_or_soon_will() {
+        let day = Duration::from_secs(24 * 3600);
+        // 2030-01-01
+        let now = SystemTime::UNIX_EPOCH + day * 21_915;
+        let (old, new) = (authority(2029), authority(2040));
+        let rules = |bundle: &str, policy: &str, now| -> Vec<_> {
+            problems_of(bundle, policy, now).into_iter().map(|(rule, severity, _)| (rule, severity)).collect()
+        };
+        assert_eq!(rules(&new, "Fail", now), []);
+        assert_eq!(rules(&old, "Fail", now), [("authority-ended", Severity::Danger)]);
+        assert_eq!(rules(&old, "Ignore", now), [("authority-ended", Severity::Gap)]);
+        assert_eq!(rules(&(old.clone() + &new), "Fail", now), [("authority-ended", Severity::Gap)]);
+        assert_eq!(rules(&old, "Fail", now - day * 370), [("authority-ends-soon", Severity::Gap)]);
+        assert_eq!(rules(&old, "Fail", now - day * 400), []);
+        let what = &problems_of(&old, "Fail", now)[0].2;
+        assert!(what.contains("expired on 2029-01-01") && what.contains("import again"), "{what}");
+    }
+}

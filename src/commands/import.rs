@@ -1,0 +1,400 @@
+//! `import`: the webhooks of a cluster as a configuration of ours.
+
+mod object;
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use gatepost_operator::command::{CommandExit, block_on, counted, finish, one_of, replace_file, with_fix};
+
+use self::object::{Object, advice};
+use super::examine::examine;
+use crate::{
+    kube::{KubeAccess, KubeClient, KubeError, List},
+    model::HookType,
+    rotate::{OnHazard, OwnAddresses, candidate::CandidateCache},
+    runtime::Settings,
+    snapshot::SourceFile,
+    source::Contents,
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  gatepost import /etc/gatepost/hooks
+  gatepost import --kubeconfig /etc/kubernetes/admin.conf --context prod ./hooks
+  gatepost import --force ./hooks      # again, after somebody changed them in the cluster
+
+Files:
+  One for each object, named after it: validating-NAME.yaml, mutating-NAME.yaml, as a client would apply it: without
+  managedFields, resourceVersion, uid, creationTimestamp and generation. The same cluster gives the same bytes.
+  Objects that Gatepost cannot serve (some matchConditions) go into the folder not-served below it, which serve does not
+  read, and the reason is printed: leave those in the cluster. If a file exists and differs, nothing is written without
+  --force. Gatepost's own registration (label app.kubernetes.io/managed-by: gatepost) is left out. Nothing in the
+  cluster is changed.
+
+Exit codes:
+  0  written: what would be in force is printed, what is not served and why, and what to do next
+  1  not written: stderr says why; or the folder has problems, which are on stdout as `gatepost check` prints them";
+
+/// Copy the webhooks of a cluster into a folder, as a configuration
+///
+/// Reads the ValidatingWebhookConfigurations of a cluster, as the store has them now, writes a file for each (what
+/// cannot be served into a folder of its own), checks the folder as `gatepost check` does, and says what to do next.
+/// The user needs the verb list on them.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Import {
+    /// Folder that the files are written to
+    folder: PathBuf,
+
+    /// The kubeconfig [default: $KUBECONFIG, ~/.kube/config, or the Pod's service account]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+
+    /// The context in it [default: its current one]
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+
+    /// Which configurations
+    #[arg(long, default_value = "validating", value_parser = one_of([
+        ("validating", VALIDATING),
+        ("mutating", MUTATING),
+        ("all", ALL),
+    ]))]
+    kind: &'static [HookType],
+
+    /// Replace files that differ
+    #[arg(long)]
+    force: bool,
+}
+
+const VALIDATING: &[HookType] = &[HookType::Validating];
+const MUTATING: &[HookType] = &[HookType::Mutating];
+const ALL: &[HookType] = &[HookType::Validating, HookType::Mutating];
+
+impl Import {
+    /// Copies, checks and prints the result.
+    pub fn run(self) -> CommandExit {
+        finish(self.import())
+    }
+
+    fn import(&self) -> Result<(String, CommandExit), String> {
+        let access = KubeAccess::find(self.kubeconfig.clone(), self.context.clone());
+        let (server, lists) = block_on(read(&access))?.map_err(with_fix)?;
+        let mut report = String::new();
+        let mut objects = Vec::new();
+        for (hook_type, list) in lists {
+            let wanted = self.kind.contains(&hook_type);
+            let list = match list {
+                Ok(list) => list,
+                // A kind that is not asked for need not be readable.
+                Err(_) if !wanted => continue,
+                Err(error) => return Err(with_fix(error)),
+            };
+            let number = counted(list.items.len(), hook_type.kind());
+            let _ = writeln!(report, "{server} has {number} at revision {}", list.revision);
+            if !wanted {
+                report.push_str(&not_asked_for(hook_type, list.items));
+                continue;
+            }
+            for item in list.items {
+                match Object::new(hook_type, item) {
+                    Ok(object) => objects.push(object),
+                    Err(what) => {
+                        let _ = writeln!(report, "  left out   {what}; it stays in the cluster as it is");
+                    }
+                }
+            }
+        }
+        let (own, objects): (Vec<_>, Vec<_>) = objects.into_iter().partition(Object::is_our_own);
+        self.write(objects, &own, report)
+    }
+
+    /// Writes each object where it belongs, and checks what is to be served.
+    fn write(&self, objects: Vec<Object>, own: &[Object], mut report: String) -> Result<(String, CommandExit), String> {
+        let judged: Vec<(Object, Fate)> =
+            objects.into_iter().map(|object| Fate::of(&object).map(|fate| (object, fate))).collect::<Result<_, _>>()?;
+        let files = judged.iter().map(|(object, fate)| Ok((fate.path(object), object.text()?)));
+        let files = files.collect::<Result<Vec<_>, String>>()?;
+        // Where an object was written to before it could be served, or while it still could.
+        let stale: Vec<PathBuf> = judged.iter().map(|(object, fate)| fate.other_path(object)).collect();
+        let fates = write(&self.folder, &files, &stale, self.force).map_err(|error| error.to_string())?;
+        for ((file, _), fate) in files.iter().zip(fates) {
+            let fate = match fate {
+                WriteResult::New => "written",
+                WriteResult::Replaced => "replaced",
+                WriteResult::Unchanged => "unchanged",
+            };
+            let _ = writeln!(report, "  {fate:<9}  {}", self.folder.join(file).display());
+        }
+        for object in own {
+            let _ = writeln!(report, "  {:<9}  {}, which is Gatepost's own registration", "left out", object.name);
+        }
+        if judged.is_empty() {
+            report.push_str("there is nothing to import, and nothing was checked\n");
+            return Ok((report, CommandExit::Good));
+        }
+        report.push_str(&not_served(&judged));
+        let (served, kept): (Vec<_>, Vec<_>) = judged.into_iter().partition(|(_, fate)| *fate == Fate::Served);
+        let [served, kept] = [served, kept].map(|part| part.into_iter().map(|(object, _)| object).collect::<Vec<_>>());
+        let exit = if served.is_empty() { CommandExit::Good } else { self.check(&mut report)? };
+        report.push_str(&advice(&self.folder, &served, &kept, exit == CommandExit::Good));
+        Ok((report, exit))
+    }
+
+    /// Check of the folder as it is now, with whatever else is in it.
+    fn check(&self, report: &mut String) -> Result<CommandExit, String> {
+        let own = OwnAddresses::new([Settings::LISTEN, Settings::ADMIN], None);
+        let known = CandidateCache::listening_at(own).with_authorizer(true);
+        let found = examine(&self.folder, OnHazard::Warn, known).map_err(|error| error.to_string())?;
+        report.push_str(&found.report);
+        Ok(found.exit)
+    }
+}
+
+/// A line about the objects of a kind that are not copied; Gatepost's own registration is none of them.
+fn not_asked_for(hook_type: HookType, items: Vec<serde_json::Value>) -> String {
+    let objects = items.into_iter().filter_map(|item| Object::new(hook_type, item).ok());
+    let names: Vec<_> = objects.filter(|object| !object.is_our_own()).map(|object| object.name).collect();
+    if names.is_empty() {
+        return String::new();
+    }
+    let names = names.join(", ");
+    format!(
+        "  left out   {names}: of another kind than --kind names, and still called by the apiserver; see --kind all\n"
+    )
+}
+
+/// Both kinds: what is not asked for is named.
+async fn read(access: &KubeAccess) -> Result<(String, Vec<(HookType, Result<List, KubeError>)>), KubeError> {
+    let client = KubeClient::open(access).await?;
+    let mut lists = Vec::new();
+    for &hook_type in ALL {
+        let path = format!("/apis/admissionregistration.k8s.io/v1/{}", hook_type.resource());
+        lists.push((hook_type, client.list(&path).await));
+    }
+    Ok((client.server().to_owned(), lists))
+}
+
+/// Result of writing one file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WriteResult {
+    New,
+    Replaced,
+    Unchanged,
+}
+
+/// Reason why nothing was written.
+#[derive(Debug, thiserror::Error)]
+enum FolderError {
+    #[error(
+        "nothing was written, because these files differ from the cluster: {}; compare them (import into another \
+         folder and diff), then use --force to replace them",
+        list(paths)
+    )]
+    Differs { paths: Vec<PathBuf> },
+    #[error("cannot {what} {}: {cause}", path.display())]
+    Failed { what: &'static str, path: PathBuf, cause: io::Error },
+}
+
+fn list(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// Writes files, each by rename, into a folder that is made if need be, and removes those that are `stale`. Unless
+/// `force` is given, one file that exists and differs, or is stale, keeps all of this from being done.
+fn write(
+    folder: &Path,
+    files: &[(PathBuf, String)],
+    stale: &[PathBuf],
+    force: bool,
+) -> Result<Vec<WriteResult>, FolderError> {
+    let mut fates = Vec::with_capacity(files.len());
+    let mut differing = Vec::new();
+    for (name, text) in files {
+        let path = folder.join(name);
+        fates.push(match fs::read(&path) {
+            Ok(there) if there == text.as_bytes() => WriteResult::Unchanged,
+            Ok(_) => {
+                differing.push(path);
+                WriteResult::Replaced
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => WriteResult::New,
+            Err(cause) => return Err(failed("read", &path, cause)),
+        });
+    }
+    let stale: Vec<PathBuf> = stale.iter().map(|name| folder.join(name)).filter(|path| path.exists()).collect();
+    differing.extend(stale.iter().cloned());
+    if !differing.is_empty() && !force {
+        return Err(FolderError::Differs { paths: differing });
+    }
+    for ((name, text), _) in files.iter().zip(&fates).filter(|(_, fate)| **fate != WriteResult::Unchanged) {
+        let path = folder.join(name);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).map_err(|cause| failed("make the folder", parent, cause))?;
+        }
+        replace_file(&path, text.as_bytes(), 0o666, None).map_err(|cause| failed("write", &path, cause))?;
+    }
+    // Last: for a moment an object stands in both places, and never in none.
+    for path in stale {
+        fs::remove_file(&path).map_err(|cause| failed("remove", &path, cause))?;
+    }
+    Ok(fates)
+}
+
+fn failed(what: &'static str, path: &Path, cause: io::Error) -> FolderError {
+    FolderError::Failed { what, path: path.to_owned(), cause }
+}
+
+/// Folder, below the one that is served, of what is not.
+const NOT_SERVED: &str = "not-served";
+
+/// Fate of an imported object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Fate {
+    /// Gatepost can ask its hooks.
+    Served,
+    /// It cannot, for these reasons.
+    NotServed(Vec<String>),
+}
+
+impl Fate {
+    /// Of that object, whatever the others are.
+    ///
+    /// # Errors
+    /// It cannot be written as YAML.
+    fn of(object: &Object) -> Result<Self, String> {
+        let file = SourceFile { name: object.file(), bytes: object.text()?.into() };
+        // Where it comes from is a cluster whose authorizer can be asked.
+        let mut cache = CandidateCache::default().with_authorizer(true);
+        let judged = cache.candidate(&Contents::new(vec![file], BTreeMap::new()), OnHazard::Off, None);
+        Ok(match judged {
+            Ok(_) => Self::Served,
+            Err(problems) => Self::NotServed(problems.iter().map(ToString::to_string).collect()),
+        })
+    }
+
+    /// The object's file, below the folder that is imported into.
+    fn path(&self, object: &Object) -> PathBuf {
+        match self {
+            Self::Served => object.file().into(),
+            Self::NotServed(_) => PathBuf::from(NOT_SERVED).join(object.file()),
+        }
+    }
+
+    /// Path of the file in the other case.
+    fn other_path(&self, object: &Object) -> PathBuf {
+        match self {
+            Self::Served => Self::NotServed(Vec::new()).path(object),
+            Self::NotServed(_) => Self::Served.path(object),
+        }
+    }
+}
+
+/// Objects that are not served, with the reasons; empty where all are.
+fn not_served(judged: &[(Object, Fate)]) -> String {
+    let mut output = String::new();
+    for (object, fate) in judged {
+        let Fate::NotServed(reasons) = fate else { continue };
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            output,
+            "\nnot served: {} {}; leave it in the cluster, where it stays in force",
+            object.hook_type.kind(),
+            object.name
+        );
+        for reason in reasons {
+            let _ = writeln!(output, "  {reason}");
+        }
+    }
+    if !output.is_empty() {
+        output.push('\n');
+    }
+    output
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn files(all: &[(&str, &str)]) -> Vec<(PathBuf, String)> {
+        all.iter().map(|&(name, text)| (name.into(), text.to_owned())).collect()
+    }
+
+    #[test]
+    fn import_without_force_keeps_files_that_differ() {
+        let there = tempfile::tempdir().unwrap();
+        let folder = there.path().join("made/for/it");
+        assert_eq!(write(&folder, &files(&[("b.yaml", "1")]), &[], false).unwrap(), [WriteResult::New]);
+        let changed = files(&[("a.yaml", "1"), ("b.yaml", "2")]);
+        let error = write(&folder, &changed, &[], false).unwrap_err().to_string();
+        assert!(error.contains("b.yaml") && error.contains("--force"), "{error}");
+        assert!(!folder.join("a.yaml").exists());
+        assert_eq!(write(&folder, &changed, &[], true).unwrap(), [WriteResult::New, WriteResult::Replaced]);
+        assert_eq!(write(&folder, &changed, &[], false).unwrap(), [WriteResult::Unchanged; 2]);
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "no draft is left behind");
+    }
+
+    #[test]
+    fn import_removes_stale_files_only_with_force() {
+        let folder = tempfile::tempdir().unwrap();
+        let (here, there) = (folder.path().join("a.yaml"), folder.path().join("not-served/a.yaml"));
+        fs::write(&here, "1").unwrap();
+        let (moved, stale) = (files(&[("not-served/a.yaml", "2")]), [PathBuf::from("a.yaml")]);
+        let error = write(folder.path(), &moved, &stale, false).unwrap_err().to_string();
+        assert!(error.contains("a.yaml") && here.exists() && !there.exists(), "{error}");
+        assert_eq!(write(folder.path(), &moved, &stale, true).unwrap(), [WriteResult::New]);
+        assert!(!here.exists() && there.exists());
+        assert_eq!(write(folder.path(), &moved, &stale, false).unwrap(), [WriteResult::Unchanged]);
+    }
+
+    #[test]
+    fn import_leaves_no_draft_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("a.yaml")).unwrap();
+        assert!(write(folder.path(), &files(&[("a.yaml", "1")]), &[], true).is_err());
+        assert!(replace_file(&folder.path().join("a.yaml"), b"1", 0o666, None).is_err());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    fn object(hook_type: HookType, name: &str, webhook: Value) -> Object {
+        let value = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": hook_type.kind(),
+            "metadata": {"name": name}, "webhooks": [webhook]});
+        Object::new(hook_type, value).unwrap()
+    }
+
+    fn webhook() -> Value {
+        json!({"name": "a.example.com", "clientConfig": {"url": "https://h.example.com/"}, "sideEffects": "None",
+            "admissionReviewVersions": ["v1"], "rules": [{"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"],
+            "resources": ["pods"]}]})
+    }
+
+    #[test]
+    fn import_judges_each_object_by_itself() {
+        let good = object(HookType::Validating, "good", webhook());
+        let mut conditional = webhook();
+        conditional["matchConditions"] =
+            json!([{"name": "c", "expression": "google.protobuf.Duration{} == duration('0s')"}]);
+        let bad = object(HookType::Validating, "bad", conditional);
+        let mut again = webhook();
+        again["reinvocationPolicy"] = json!("IfNeeded");
+        let mutating = object(HookType::Mutating, "m", again);
+        assert_eq!(Fate::of(&good), Ok(Fate::Served));
+        let [bad_fate, mutating_fate] = [&bad, &mutating].map(|object| Fate::of(object).unwrap());
+        assert_eq!(bad_fate.path(&bad), PathBuf::from("not-served/validating-bad.yaml"));
+        assert_eq!(bad_fate.other_path(&bad), PathBuf::from("validating-bad.yaml"));
+        assert_eq!(mutating_fate.path(&mutating), PathBuf::from("mutating-m.yaml"));
+        let output = not_served(&[(good, Fate::Served), (bad, bad_fate), (mutating, mutating_fate)]);
+        assert!(output.contains("not served: ValidatingWebhookConfiguration bad; leave it"), "{output}");
+        assert!(
+            output.contains("messages (google.protobuf.Duration) cannot be made here") && !output.contains("good"),
+            "{output}"
+        );
+    }
+}

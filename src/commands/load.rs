@@ -1,0 +1,22 @@
+//! Load: a configuration in a file or folder, read and checked as a whole.
+
+use std::{path::Path, time::Duration};
+
+use crate::{
+    snapshot::{self, Snapshot},
+    source::FileSource,
+};
+
+/// Timeout of one read of a configuration. Only a person waits for a command: a slow mount may take its time.
+pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The configuration in that file or folder.
+///
+/// # Errors
+/// It cannot be read, or has problems.
+pub(super) fn load(path: &Path) -> Result<Snapshot, String> {
+    let contents = FileSource::new(path).read(READ_TIMEOUT).map_err(|error| error.to_string())?;
+    let shown = path.display();
+    snapshot::load(&contents.files, &|written| contents.reference(written))
+        .map_err(|problems| format!("{shown} has problems ({}); see `gatepost check {shown}`", problems.len()))
+}

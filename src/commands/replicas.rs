@@ -1,0 +1,171 @@
+//! Replicas: access of `status` and `drain` to the replicas.
+
+use std::{
+    io::Write as _,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use gatepost_operator::command::{CommandExit, block_on, complain, print, with_fix};
+use tokio::time::{sleep, timeout};
+
+use super::source::SourceArgs;
+use crate::{
+    etcd::EtcdClient,
+    kube::{KubeAccess, KubeClient},
+    replicas::{AdminUrl, Progress, ReplicasSeen, StatusPlace, ask_all, authorities, read_etcd, read_objects},
+    source::SourceLocation,
+};
+
+/// Timeout of one replica's answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// Interval at which they are asked while the command waits.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Place of replicas' reports in etcd.
+#[derive(Debug, clap::Args)]
+pub(super) struct StatusPrefix {
+    /// etcd: prefix of the keys in which replicas report; apart from --etcd-prefix
+    #[arg(long, value_name = "PREFIX", default_value = StatusPlace::ETCD_PREFIX)]
+    pub(super) etcd_status_prefix: String,
+}
+
+/// Whom to ask: replicas at their admin addresses, or the store where they tell of themselves.
+#[derive(Debug, clap::Args)]
+pub(super) struct ReplicaArgs {
+    /// A replica's admin address: host:port, http://host:port or https://host:port; repeat for more [default:
+    /// 127.0.0.1:9441]
+    ///
+    /// Each must answer with /configz: an address that does not may be a replica that still decides. Or use --source
+    /// etcd or kubernetes, with the flags of that source, to read the reports that replicas publish there.
+    #[arg(long, value_name = "URL", conflicts_with = "source")]
+    admin: Vec<AdminUrl>,
+
+    /// Certificate authorities (PEM) for https:// admin addresses [default: the system's]
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+
+    /// Wait for at least this many live replicas; zero are never enough
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub(super) expect: usize,
+
+    #[command(flatten)]
+    source: SourceArgs,
+
+    #[command(flatten)]
+    status: StatusPrefix,
+}
+
+/// Source of replicas' reports.
+enum Replicas {
+    /// At their admin addresses.
+    Admin { places: Vec<AdminUrl>, ca: Option<Arc<[u8]>> },
+    /// In keys of etcd that begin so.
+    Etcd { client: EtcdClient, prefix: String },
+    /// In the status of a cluster's configuration objects.
+    Kubernetes(KubeClient),
+}
+
+impl ReplicaArgs {
+    /// Misuse of these flags that clap does not know of.
+    pub(super) fn misuse(&self) -> Option<String> {
+        match self.source.clone().replicas() {
+            Ok(Some(SourceLocation::Etcd(place))) => StatusPlace::beside(place, &self.status.etcd_status_prefix).err(),
+            Ok(_) => None,
+            Err(why) => Some(why),
+        }
+    }
+
+    /// The cluster that is asked, where it is one.
+    pub(super) fn cluster(&self) -> Option<KubeAccess> {
+        match self.source.clone().replicas() {
+            Ok(Some(SourceLocation::Kubernetes(place))) => Some(place.access),
+            _ => None,
+        }
+    }
+
+    /// Gets ready to ask.
+    async fn open(self) -> Result<Replicas, String> {
+        match self.source.replicas()? {
+            Some(SourceLocation::Etcd(place)) => {
+                let client =
+                    EtcdClient::open(&place.access).await.map_err(|error| format!("{error}; {}", error.fix()))?;
+                StatusPlace::beside(place, &self.status.etcd_status_prefix)?;
+                return Ok(Replicas::Etcd { client, prefix: self.status.etcd_status_prefix });
+            }
+            Some(SourceLocation::Kubernetes(place)) => {
+                let client = KubeClient::open(&place.access).await;
+                return client.map(Replicas::Kubernetes).map_err(with_fix);
+            }
+            Some(SourceLocation::File(_)) | None => {}
+        }
+        let ca = self.ca.as_deref().map(authorities).transpose()?;
+        let mut places = self.admin;
+        if places.is_empty() {
+            places.push(AdminUrl::local());
+        }
+        Ok(Replicas::Admin { places, ca })
+    }
+}
+
+impl Replicas {
+    /// Reports at present.
+    async fn look(&self, within: Duration) -> Result<ReplicasSeen, String> {
+        match self {
+            Self::Admin { places, ca } => Ok(ask_all(places, ca.as_ref(), within.min(ANSWER_TIMEOUT)).await),
+            Self::Etcd { client, prefix } => {
+                let seen = read_etcd(&client.within(within.min(ANSWER_TIMEOUT)), prefix).await;
+                seen.map_err(|error| format!("{error}; {}", error.fix()))
+            }
+            Self::Kubernetes(client) => {
+                let looking = timeout(within.min(ANSWER_TIMEOUT), read_objects(client, SystemTime::now())).await;
+                looking.unwrap_or_else(|_| Err(format!("the apiserver {} gives no answer", client.server())))
+            }
+        }
+    }
+}
+
+/// Looks once.
+pub(super) fn look(args: ReplicaArgs) -> Result<ReplicasSeen, String> {
+    block_on(async { args.open().await?.look(ANSWER_TIMEOUT).await }).flatten()
+}
+
+/// Looks until the replicas are as wanted, cannot become so, or time is up. Prints on stderr what is missing, each time
+/// that changes, and the end on stdout.
+pub(super) fn wait(args: ReplicaArgs, within: Duration, judge: impl Fn(&ReplicasSeen) -> Progress) -> CommandExit {
+    match block_on(until(args, within, judge)).flatten() {
+        Ok(done) => print(done + "\n"),
+        Err(why) => complain(&why),
+    }
+}
+
+async fn until(
+    args: ReplicaArgs,
+    within: Duration,
+    judge: impl Fn(&ReplicasSeen) -> Progress,
+) -> Result<String, String> {
+    let replicas = args.open().await?;
+    let end = Instant::now() + within;
+    let mut reported = Vec::new();
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let missing = match replicas.look(left.max(Duration::from_millis(100))).await {
+            Ok(seen) => match judge(&seen) {
+                Progress::Done(done) => return Ok(done),
+                Progress::Failed(why) => return Err(why),
+                Progress::Waiting(missing) => missing,
+            },
+            Err(why) => vec![why],
+        };
+        if missing != reported {
+            let _ = writeln!(std::io::stderr(), "waiting: {}", missing.join("; "));
+            reported = missing;
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(format!("not within {}: {}", humantime::format_duration(within), reported.join("; ")));
+        }
+        sleep(POLL_INTERVAL.min(left)).await;
+    }
+}

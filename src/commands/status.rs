@@ -1,0 +1,568 @@
+//! `status`: the configuration that each replica has in force.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
+
+use gatepost_operator::command::{CommandExit, complain, counted, duration, misused, print};
+
+use super::{
+    adopt::{self, ADOPT_NAMESPACE},
+    replicas::{self, ReplicaArgs},
+};
+use crate::{
+    model::Revision,
+    replicas::{HookReport, HookStanding, InitializerReport, ReplicaReport, ReplicasSeen, wait},
+    schema::status::{BypassInForce, CallFailures, CallsInVain, OpenGlass, ReplicaFaultKind},
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  gatepost status
+      The sidecar on this machine, at 127.0.0.1:9441.
+  gatepost status --admin https://10.0.0.1:9441 --admin https://10.0.0.2:9441 --ca ca.crt --json
+  gatepost status --wait 4711 --source etcd --etcd-endpoint https://etcd.example:2379 --etcd-ca ca.crt --expect 3
+      Ends when all live replicas, three at least, have the revision at which something was put.
+  gatepost status --source kubernetes --kubeconfig kubeconfig --expect 3
+      Replicas that publish their status in the cluster's configuration objects.
+  gatepost status --wait sha256:0f3a --admin 10.0.0.1:9441 --admin 10.0.0.2:9441
+      Ends when both have it in force. A digest may be cut short.
+
+Revisions:
+  A number is the store's: etcd's revision, an apiserver's resourceVersion. A replica has it when it has that revision or
+  a later one in force, or has read the store at it and rejected nothing. Digests are the same over every source.
+
+Exit codes:
+  0  shown; with --wait: every live replica has the revision
+  1  with --wait: a replica has rejected it, or time is up; who and why is on stderr
+     without: a replica did not answer, or none is live
+  6  shown, and above the table stands CERTIFICATE, REGISTRATION or INITIALIZER";
+
+/// Show what each replica has in force, or wait until all have a revision
+///
+/// The facts that matter in an incident come above the table, the worst first: a serving certificate that is not valid
+/// now, a registration that does not send everything (--registration), initializers that nobody attends or that do not
+/// act, open break-glass and its end, reads that fail, hooks that fail now, hooks that pass no probe, bypass rules. A replica without a fresh configuration refuses
+/// every review. One that rejects the newest configuration keeps the last good one; its problems are shown below the
+/// table.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Status {
+    #[command(flatten)]
+    replicas: ReplicaArgs,
+
+    /// With --source kubernetes: the namespace of the leases of --adopt; how webhooks of others stand is shown below
+    #[arg(long, value_name = "NAMESPACE", default_value = ADOPT_NAMESPACE)]
+    adopt_namespace: String,
+
+    /// Print the reports as JSON, one array
+    #[arg(long, conflicts_with = "wait")]
+    json: bool,
+
+    /// End when every live replica has this revision: a number, or sha256: and the beginning of a digest
+    #[arg(long, value_name = "REVISION", value_parser = revision)]
+    wait: Option<Revision>,
+
+    /// Time to wait for that
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    timeout: Duration,
+}
+
+fn revision(text: &str) -> Result<Revision, &'static str> {
+    Revision::parse(text).ok_or("write a number, or sha256: and at least four hex digits of a digest")
+}
+
+impl Status {
+    /// Asks and prints the table.
+    pub fn run(self) -> CommandExit {
+        if let Some(why) = self.replicas.misuse() {
+            return misused("status", &why);
+        }
+        let expect = self.replicas.expect.max(1);
+        if let Some(wanted) = &self.wait {
+            return replicas::wait(self.replicas, self.timeout, |seen| wait::adopted(seen, wanted, expect));
+        }
+        let cluster = self.replicas.cluster();
+        let seen = match replicas::look(self.replicas) {
+            Ok(seen) => seen,
+            Err(why) => {
+                let webhooks = cluster.and_then(|access| adopt::standing(&access, self.adopt_namespace));
+                print(webhooks.unwrap_or_default().trim_start());
+                return complain(&why);
+            }
+        };
+        let text = if self.json { json(&seen) } else { Ok(table(&seen)) };
+        match text {
+            Ok(text) => {
+                let webhooks = cluster.filter(|_| !self.json);
+                let webhooks = webhooks.and_then(|access| adopt::standing(&access, self.adopt_namespace));
+                print(text + &webhooks.unwrap_or_default());
+            }
+            Err(error) => return complain(&error),
+        }
+        let is_faulty = seen.reports.iter().any(|report| !report.faults.is_empty());
+        let mut exit = if is_faulty { CommandExit::Faulty } else { CommandExit::Good };
+        for silent in &seen.silent {
+            exit = complain(&format_args!("no answer from {}: {}", silent.place, silent.why));
+        }
+        if seen.reports.len() < expect && seen.silent.is_empty() {
+            let alive = counted(seen.reports.len(), "replica");
+            exit = complain(&format_args!("{alive} alive; expected: {expect}"));
+        }
+        exit
+    }
+}
+
+fn json(seen: &ReplicasSeen) -> Result<String, serde_json::Error> {
+    Ok(serde_json::to_string_pretty(&seen.reports)? + "\n")
+}
+
+const COLUMNS: [&str; 7] = ["REPLICA", "GENERATION", "REVISION", "OBSERVED", "AGE", "STATE", "HOOKS"];
+
+/// Documents that are held back, a line each.
+const MAX_HELD_LINES: usize = 20;
+
+/// Lines about what is urgent, then a line for each replica, then what else asks for attention.
+fn table(seen: &ReplicasSeen) -> String {
+    let mut text = String::new();
+    for line in urgent(&seen.reports) {
+        text += &line;
+        text.push('\n');
+    }
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    let rows: Vec<_> = std::iter::once(COLUMNS.map(str::to_owned)).chain(seen.reports.iter().map(row)).collect();
+    let mut widths = [0; COLUMNS.len()];
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    for row in &rows {
+        let cells: Vec<_> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        text += cells.join("  ").trim_end();
+        text.push('\n');
+    }
+    for report in &seen.reports {
+        for line in attention(report) {
+            text += &format!("{}: {line}\n", report.replica);
+        }
+    }
+    text
+}
+
+fn row(report: &ReplicaReport) -> [String; COLUMNS.len()] {
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    [
+        report.replica.clone(),
+        report.generation.to_string(),
+        if report.generation > 0 { report.revision.clone() } else { "-".to_owned() },
+        or_dash(report.observed.map(|observed| observed.to_string())),
+        or_dash(report.age_seconds.map(|age| format!("{age:.1}s"))),
+        state(report).to_owned(),
+        hooks(&report.hooks),
+    ]
+}
+
+/// The worst that is true of it.
+fn state(report: &ReplicaReport) -> &'static str {
+    match report {
+        ReplicaReport { stopping: true, .. } => "stopping",
+        ReplicaReport { contested: true, .. } => "name taken twice",
+        ReplicaReport { break_glass, .. } if break_glass.iter().any(|glass| glass.hooks.is_none()) => "open",
+        ReplicaReport { generation: 0, .. } => "no configuration",
+        ReplicaReport { stale: true, .. } => "stale",
+        ReplicaReport { break_glass, .. } if !break_glass.is_empty() => "partly open",
+        ReplicaReport { rejected: Some(rejected), .. } if rejected.is_whole() => "rejecting",
+        ReplicaReport { rejected: Some(_), .. } => "holding back",
+        ReplicaReport { read_failure: Some(_), .. } => "cannot read",
+        ReplicaReport { from_last_good: Some(_), .. } => "from disk",
+        ReplicaReport { hooks, .. } if hooks.iter().any(is_failing) => "failing",
+        ReplicaReport { hooks, .. } if hooks.iter().any(|hook| hook.overdue.is_some()) => "degraded",
+        ReplicaReport { faults, .. } if !faults.is_empty() => "degraded",
+        _ => "ok",
+    }
+}
+
+/// Counts of hooks by state, such as `12 Active, 1 Probing`. Active are those without any fault.
+fn hooks(hooks: &[HookReport]) -> String {
+    let mut counts = BTreeMap::<(bool, &str), usize>::new();
+    for word in hooks.iter().filter_map(word) {
+        *counts.entry((word != "Active", word)).or_default() += 1;
+    }
+    let nonzero: Vec<_> = counts.into_iter().map(|((_, word), count)| format!("{count} {word}")).collect();
+    if nonzero.is_empty() { "none".to_owned() } else { nonzero.join(", ") }
+}
+
+/// The worst that is true of a hook; `None` where there is nothing left of it.
+fn word(hook: &HookReport) -> Option<&'static str> {
+    Some(match hook.state {
+        HookStanding::Gone => return None,
+        HookStanding::Probing => "Probing",
+        HookStanding::Draining => "Draining",
+        HookStanding::Unknown => "Unknown",
+        HookStanding::Active if is_failing(hook) => "Failing",
+        HookStanding::Active if hook.moves_to.is_some() => "Moving",
+        HookStanding::Active if hook.overdue.is_some() => "Unproven",
+        HookStanding::Active => "Active",
+    })
+}
+
+/// Have calls of it failed lately, without as many successes after them?
+fn is_failing(hook: &HookReport) -> bool {
+    hook.failures.as_ref().is_some_and(|failures| !failures.has_recovered())
+}
+
+/// Further facts to look into, a line each.
+fn attention(report: &ReplicaReport) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(from) = &report.from_last_good {
+        lines.push(format!("uses the last good configuration on its disk, {from}"));
+    }
+    if let Some(rejected) = &report.rejected {
+        let what = match rejected.held.len() + rejected.held_left_out {
+            0 => "has rejected".to_owned(),
+            1 => "holds back a document of".to_owned(),
+            more => format!("holds back {more} documents of"),
+        };
+        lines.push(format!(
+            "{what} revision {} ({}); invalid since {}",
+            rejected.revision,
+            counted(rejected.count, "problem"),
+            rejected.since
+        ));
+        lines.extend(rejected.held.iter().take(MAX_HELD_LINES).map(|held| {
+            let means = if held.keeps { "its last good state is in force" } else { "nothing of it is in force" };
+            format!("  {} since {}, {means}: {}", held.document, held.since, held.why)
+        }));
+        if rejected.is_whole() {
+            lines.extend(rejected.problems.iter().map(|problem| format!("  {problem}")));
+        }
+    }
+    lines.extend(report.hooks.iter().filter_map(|hook| Some(in_vain(hook, hook.in_vain.as_ref()?))));
+    lines.extend(report.initializers.iter().filter(|one| one.retired_since.is_none()).map(attended));
+    if report.initializers_left_out > 0 {
+        let more = report.initializers_left_out;
+        lines.push(format!("{more} more of the initializers; gatepost_initializer_instances has each of them"));
+    }
+    let draining = report.hooks.iter().filter(|hook| hook.state == HookStanding::Draining);
+    lines.extend(draining.map(|hook| format!("{} is draining since {}", hook.name, hook.since)));
+    lines
+}
+
+/// Attendance of an initializer in words: instances, and objects that wait.
+fn attended(one: &InitializerReport) -> String {
+    let InitializerReport { name, instances, holds, oldest_hold_seconds, .. } = one;
+    let oldest = oldest_hold_seconds.map(|age| format!(", the oldest for {age:.1}s")).unwrap_or_default();
+    let (instances, waits) = (counted(*instances, "instance"), if *holds == 1 { "waits" } else { "wait" });
+    format!("initializer {name}: {instances}, {} {waits}{oldest}", counted(*holds, "object"))
+}
+
+/// Cost of asking a mutating hook ahead of its turn.
+fn in_vain(hook: &HookReport, CallsInVain { in_vain, calls, seconds }: &CallsInVain) -> String {
+    let over = humantime::format_duration(Duration::from_secs(*seconds));
+    let share = share(*in_vain, *calls);
+    let name = &hook.name;
+    format!("{in_vain} of {calls} calls of {name}{share} in the last {over} were ahead of its turn and in vain")
+}
+
+/// Replicas that are named in one line.
+const MAX_NAMED_REPLICAS: usize = 5;
+/// Lines of one rank; more of them are counted.
+const MAX_RANK_LINES: usize = 30;
+
+/// Sort of a line, the most urgent first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    Fault(ReplicaFaultKind),
+    BreakGlass,
+    Reads,
+    Failing,
+    Unproven,
+    Bypass,
+}
+
+/// The lines of all replicas, each with those that it is true of.
+fn urgent(reports: &[ReplicaReport]) -> Vec<String> {
+    let mut ranks = BTreeMap::<Rank, Vec<String>>::new();
+    let mut replicas = HashMap::<String, Vec<&str>>::new();
+    for report in reports {
+        for (rank, text) in facts(report) {
+            let of_it = replicas.entry(text.clone()).or_default();
+            if of_it.is_empty() {
+                ranks.entry(rank).or_default().push(text);
+            }
+            of_it.push(&report.replica);
+        }
+    }
+    let mut output = Vec::new();
+    for lines in ranks.into_values() {
+        let with_replicas = lines.iter().take(MAX_RANK_LINES).map(|text| format!("{}: {text}", named(&replicas[text])));
+        output.extend(with_replicas);
+        let more = lines.len().saturating_sub(MAX_RANK_LINES);
+        output.extend((more > 0).then(|| format!("… and {more} more of these; see --json")));
+    }
+    output
+}
+
+fn named(replicas: &[&str]) -> String {
+    match replicas.len().checked_sub(MAX_NAMED_REPLICAS).filter(|more| *more > 0) {
+        Some(more) => format!("{} and {more} more", replicas.get(..MAX_NAMED_REPLICAS).unwrap_or_default().join(", ")),
+        None => replicas.join(", "),
+    }
+}
+
+fn facts(report: &ReplicaReport) -> Vec<(Rank, String)> {
+    let mut lines: Vec<_> = report.faults.iter().map(|fault| (Rank::Fault(fault.kind), fault.to_string())).collect();
+    lines.extend(report.break_glass.iter().map(|glass| (Rank::BreakGlass, open_glass(glass))));
+    if let Some(failure) = &report.read_failure {
+        let what = format!("cannot read the configuration since {}: {}", failure.since, failure.what);
+        lines.push((Rank::Reads, what));
+    }
+    for hook in &report.hooks {
+        lines.extend(hook.failures.iter().map(|failures| (Rank::Failing, failing(hook, failures))));
+        lines.extend(unproven(hook).map(|text| (Rank::Unproven, text)));
+    }
+    lines.extend(report.bypasses.iter().map(|bypass| (Rank::Bypass, bypass_rule(bypass))));
+    if report.bypasses_left_out > 0 {
+        let more = format!("{} more bypass rules are in force; see /configz", report.bypasses_left_out);
+        lines.push((Rank::Bypass, more));
+    }
+    lines
+}
+
+fn open_glass(glass: &OpenGlass) -> String {
+    let what = match &glass.hooks {
+        None => "no hook is asked".to_owned(),
+        Some(hooks) => format!("not asked: {}", hooks.join(", ")),
+    };
+    let by = glass.by.as_ref().map(|by| format!(" (by {by})")).unwrap_or_default();
+    format!("BREAK-GLASS {} is open until {}: {what}; {}{by}", glass.name, glass.until, glass.reason)
+}
+
+fn failing(hook: &HookReport, failures: &CallFailures) -> String {
+    let CallFailures { failed, calls, seconds, kind, last, succeeded_since, last_success } = failures;
+    let over = humantime::format_duration(Duration::from_secs(*seconds));
+    let share = share(*failed, *calls);
+    let kind = kind.as_deref().unwrap_or("unknown");
+    let last = last.as_ref().map(|last| format!("; last at {last}: {kind}")).unwrap_or_default();
+    let since = succeeded_since.zip(last_success.as_ref());
+    let since = since.map(|(good, at)| format!("; last success at {at}, {good} good since")).unwrap_or_default();
+    let word = if failures.has_recovered() { "RECOVERED" } else { "FAILING" };
+    format!("{word} {}: {failed} of {calls} calls failed{share} in the last {over}{last}{since}", hook.name)
+}
+
+/// ` (30 %)`; nothing of so few that a share says less than the numbers.
+fn share(some: u64, all: u64) -> String {
+    /// From so many on, one of them is 5 % or less.
+    const MANY: u64 = 20;
+    if all < MANY { String::new() } else { format!(" ({} %)", (100 * some).div_ceil(all)) }
+}
+
+/// A hook of which nobody knows whether it answers where it should.
+fn unproven(hook: &HookReport) -> Option<String> {
+    let HookReport { name, endpoint, .. } = hook;
+    let since = hook.unproven_since.as_ref().unwrap_or(&hook.since);
+    let why = hook.reason.as_deref().unwrap_or("no probe has ended yet");
+    let overdue = hook.overdue.as_ref().map(|what| format!("; overdue: {what}")).unwrap_or_default();
+    Some(match (&hook.moves_to, hook.state) {
+        (Some(place), _) => format!(
+            "UNPROVEN {name}: asked at {endpoint} until {place} passes a probe; none has since {since}: {why}{overdue}"
+        ),
+        (None, HookStanding::Probing) => {
+            format!(
+                "UNASKED {name}: not called until {endpoint} passes a probe; none has since {since}: {why}{overdue}"
+            )
+        }
+        (None, HookStanding::Active) if hook.overdue.is_some() => {
+            format!("UNPROVEN {name}: asked, although {endpoint} has passed no probe since {since}: {why}{overdue}")
+        }
+        _ => return None,
+    })
+}
+
+fn bypass_rule(bypass: &BypassInForce) -> String {
+    let BypassInForce { name, effect, scope, reason, .. } = bypass;
+    let hooks = bypass.hooks.as_ref().map_or_else(|| "all hooks".to_owned(), |hooks| hooks.join(", "));
+    format!("BYPASS {name}: {effect} of {hooks} for {scope}, as long as the rule is configured; {reason}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Instant, SystemTime};
+
+    use super::*;
+    use crate::{
+        live::Current,
+        replicas::{Replica, replica_report},
+        schema::status::ReplicaFault,
+    };
+
+    fn hook(name: &str, state: HookStanding) -> HookReport {
+        HookReport {
+            name: name.to_owned(),
+            id: name.to_owned(),
+            configuration: "c".to_owned(),
+            endpoint: "grpc://h:1".to_owned(),
+            moves_to: None,
+            state,
+            since: "2026-01-01T00:00:00Z".to_owned(),
+            reason: Some("refused (step: connect)".to_owned()),
+            overdue: None,
+            unproven_since: None,
+            failures: None,
+            in_vain: None,
+        }
+    }
+
+    fn report(replica: &str, hooks: Vec<HookReport>) -> ReplicaReport {
+        let now = Instant::now();
+        let current = Current::new(now);
+        let fresh = replica_report(&current, &Replica::new(replica), (now, SystemTime::UNIX_EPOCH), 1);
+        let (revision, observed, age_seconds) = ("17".to_owned(), Some(21), Some(0.44));
+        ReplicaReport { generation: 3, revision, observed, age_seconds, stale: false, hooks, ..fresh }
+    }
+
+    fn lines(reports: Vec<ReplicaReport>) -> Vec<String> {
+        table(&ReplicasSeen { reports, silent: Vec::new() }).lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn status_prints_a_line_for_each_replica_and_its_attention_lines() {
+        let now = Instant::now();
+        let fresh = replica_report(&Current::new(now), &Replica::new("b"), (now, SystemTime::UNIX_EPOCH), 1);
+        let hooks = vec![
+            HookReport {
+                overdue: Some("it is not asked".to_owned()),
+                unproven_since: Some("2025-12-31T00:00:00Z".to_owned()),
+                ..hook("p", HookStanding::Probing)
+            },
+            hook("q", HookStanding::Active),
+            hook("r", HookStanding::Active),
+            hook("s", HookStanding::Gone),
+            hook("t", HookStanding::Draining),
+            HookReport {
+                in_vain: Some(CallsInVain { in_vain: 3, calls: 40, seconds: 300 }),
+                ..hook("u", HookStanding::Active)
+            },
+        ];
+        assert_eq!(
+            lines(vec![report("a", hooks), fresh]),
+            [
+                "a: UNASKED p: not called until grpc://h:1 passes a probe; none has since 2025-12-31T00:00:00Z: \
+                 refused (step: connect); overdue: it is not asked",
+                "",
+                "REPLICA  GENERATION  REVISION  OBSERVED  AGE   STATE             HOOKS",
+                "a        3           17        21        0.4s  degraded          3 Active, 1 Draining, 1 Probing",
+                "b        0           -         -         -     no configuration  none",
+                "a: 3 of 40 calls of u (8 %) in the last 5m were ahead of its turn and in vain",
+                "a: t is draining since 2026-01-01T00:00:00Z",
+            ]
+        );
+    }
+
+    #[test]
+    fn status_prints_faults_first_and_initializers_last() {
+        let one = |name: &str, policy: &str, since: Option<&str>| InitializerReport {
+            name: name.to_owned(),
+            failure_policy: policy.to_owned(),
+            instances: usize::from(since.is_none()) * 2,
+            holds: usize::from(since.is_none()),
+            oldest_hold_seconds: since.is_none().then_some(1.5),
+            state: HookStanding::Active,
+            retired_since: None,
+            unattended_since: since.map(str::to_owned),
+        };
+        let since = Some("2026-01-01T00:00:00Z");
+        let initializers = vec![one("a.x", "Fail", since), one("c.x", "Fail", None)];
+        let fault = |kind, what: &str| ReplicaFault { kind, what: what.to_owned() };
+        let faults = vec![
+            fault(ReplicaFaultKind::Initializer, "a.x: never attached"),
+            fault(ReplicaFaultKind::Certificate, "the serving certificate has expired"),
+        ];
+        let other = ReplicaReport { faults: faults.clone(), ..report("s", Vec::new()) };
+        let printed = lines(vec![ReplicaReport { faults, initializers, ..report("r", Vec::new()) }, other]);
+        assert_eq!(printed[0], "r, s: CERTIFICATE the serving certificate has expired");
+        assert_eq!(printed[1], "r, s: INITIALIZER a.x: never attached");
+        assert!(printed[4].contains("degraded"), "{}", printed[4]);
+        assert_eq!(printed[6], "r: initializer a.x: 0 instances, 0 objects wait");
+        assert_eq!(printed[7], "r: initializer c.x: 2 instances, 1 object waits, the oldest for 1.5s");
+    }
+
+    #[test]
+    fn status_prints_urgent_facts_once_for_all_replicas() {
+        let failures = CallFailures {
+            failed: 12,
+            calls: 40,
+            seconds: 300,
+            kind: Some("timeout".to_owned()),
+            last: Some("2026-01-01T00:10:00Z".to_owned()),
+            succeeded_since: Some(11),
+            last_success: Some("2026-01-01T00:10:05Z".to_owned()),
+        };
+        let few =
+            CallFailures { failed: 2, calls: 4, kind: None, last: None, succeeded_since: Some(2), ..failures.clone() };
+        let hooks = || {
+            vec![
+                HookReport {
+                    overdue: Some("it is called unproven, and its failure policy decides".to_owned()),
+                    unproven_since: Some("2026-01-01T00:00:05Z".to_owned()),
+                    ..hook("enforced", HookStanding::Active)
+                },
+                HookReport {
+                    moves_to: Some("grpc://h:2".to_owned()),
+                    unproven_since: Some("2026-01-01T00:00:06Z".to_owned()),
+                    ..hook("moves", HookStanding::Active)
+                },
+                HookReport { failures: Some(failures.clone()), ..hook("fails", HookStanding::Active) },
+                HookReport { failures: Some(few.clone()), ..hook("is-well", HookStanding::Active) },
+                HookReport { reason: None, ..hook("fine", HookStanding::Active) },
+            ]
+        };
+        let glass = OpenGlass {
+            name: "night".to_owned(),
+            hooks: None,
+            until: "2026-01-01T00:15:00Z".to_owned(),
+            reason: "INC-4711".to_owned(),
+            by: Some("ann".to_owned()),
+        };
+        let bypass = BypassInForce {
+            name: "ci".to_owned(),
+            effect: "Skip".to_owned(),
+            hooks: None,
+            scope: "namespaces ci".to_owned(),
+            reason: "builds".to_owned(),
+        };
+        let of = |replica: &str| ReplicaReport {
+            break_glass: vec![glass.clone()],
+            bypasses: vec![bypass.clone()],
+            ..report(replica, hooks())
+        };
+        let other = ReplicaReport {
+            break_glass: vec![OpenGlass { hooks: Some(vec!["fine".to_owned()]), ..glass.clone() }],
+            ..report("c", Vec::new())
+        };
+        let printed = lines(vec![of("a"), of("b"), other]);
+        assert_eq!(
+            printed.get(..8).unwrap(),
+            [
+                "a, b: BREAK-GLASS night is open until 2026-01-01T00:15:00Z: no hook is asked; INC-4711 (by ann)",
+                "c: BREAK-GLASS night is open until 2026-01-01T00:15:00Z: not asked: fine; INC-4711 (by ann)",
+                "a, b: FAILING fails: 12 of 40 calls failed (30 %) in the last 5m; last at 2026-01-01T00:10:00Z: timeout; \
+                 last success at 2026-01-01T00:10:05Z, 11 good since",
+                "a, b: RECOVERED is-well: 2 of 4 calls failed in the last 5m; last success at 2026-01-01T00:10:05Z, 2 good \
+                 since",
+                "a, b: UNPROVEN enforced: asked, although grpc://h:1 has passed no probe since 2026-01-01T00:00:05Z: \
+                 refused (step: connect); overdue: it is called unproven, and its failure policy decides",
+                "a, b: UNPROVEN moves: asked at grpc://h:1 until grpc://h:2 passes a probe; none has since \
+                 2026-01-01T00:00:06Z: refused (step: connect)",
+                "a, b: BYPASS ci: Skip of all hooks for namespaces ci, as long as the rule is configured; builds",
+                "",
+            ]
+        );
+        assert!(printed[9].ends_with("open         2 Active, 1 Failing, 1 Moving, 1 Unproven"), "{}", printed[9]);
+        assert!(printed[11].contains("partly open"), "{}", printed[11]);
+    }
+}

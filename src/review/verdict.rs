@@ -1,0 +1,494 @@
+//! Verdict: calls to the one answer. Pure, and independent of the order in which the answers came.
+//!
+//! Warnings and audit annotations are merged within upstream's limits: `docs/reference/webhook-semantics.md` §10.2
+//! (`pkg/endpoints/filters/warning.go`) and §10.3 (`pkg/admission/attributes.go`).
+
+use std::{
+    borrow::Cow,
+    collections::{HashMap, HashSet, hash_map::Entry},
+};
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::{
+    record::{CallRecord, Change, Ending},
+    status,
+};
+use crate::{
+    model::{HookType, StatusCause, StatusInfo, Verdict},
+    telemetry::DroppedAnnotation,
+    wire::answer::{JSON_PATCH, MOST_ANNOTATIONS},
+};
+
+/// Prefix of the annotations that say of each call of a mutating hook whether it changed the object. Upstream:
+/// `W/mutating/dispatcher.go`.
+const MUTATION: &str = "mutation.webhook.admission.k8s.io";
+/// Prefix of the annotations with the patches that were applied.
+const PATCH: &str = "patch.webhook.admission.k8s.io";
+/// The most bytes of a patch that is put into an annotation.
+const MAX_ANNOTATED_PATCH: usize = 256 << 10;
+/// Characters of all warnings of a request together.
+pub(super) const MAX_WARNINGS: usize = 4096;
+/// Characters of one warning, once all together are more than that.
+const MAX_CUT_WARNING: usize = 256;
+/// Bytes of one answer's annotations, keys and values.
+const MAX_ANNOTATION_BYTES: usize = 256 << 10;
+
+/// Prefix of the annotations that name hooks of this type which failed open. Upstream: `W/validating/dispatcher.go`,
+/// `W/mutating/dispatcher.go`.
+fn failed_open(hook_type: HookType) -> &'static str {
+    match hook_type {
+        HookType::Validating => "failed-open.validating.webhook.admission.k8s.io",
+        HookType::Mutating => "failed-open.mutation.webhook.admission.k8s.io",
+    }
+}
+
+/// Prefix of the annotations that name hooks of this type which have not passed their probe yet.
+fn probing(hook_type: HookType) -> &'static str {
+    match hook_type {
+        HookType::Validating => "probing.validating.gatepost.dev",
+        HookType::Mutating => "probing.mutation.gatepost.dev",
+    }
+}
+
+/// The verdict, and what of the answers did not get into it.
+#[derive(Debug, Default)]
+pub struct Combined {
+    /// The one answer to the caller.
+    pub verdict: Verdict,
+    /// Audit annotations that are left out.
+    pub dropped: Vec<Dropped>,
+}
+
+/// Audit annotations of one answer that are left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dropped {
+    /// Index of the call whose answer had them.
+    pub call: usize,
+    /// Reason why they are left out.
+    pub cause: DroppedAnnotation,
+    /// Number of annotations left out.
+    pub count: usize,
+}
+
+/// Combines calls into the verdict: first those of mutating hooks, in order, then those of validating ones, in
+/// configuration order. `patches`: the patches are put into annotations.
+///
+/// Any rejection rejects. Where there are several, every reason is given, ordered by name, with the code of the first;
+/// upstream would give whichever came first.
+pub fn combine(calls: &[CallRecord<'_>], patches: bool) -> Combined {
+    let mut parts = Parts::default();
+    for (index, call) in calls.iter().enumerate() {
+        parts.add(index, call, patches);
+    }
+    for hook_type in [HookType::Mutating, HookType::Validating] {
+        let is_unproven =
+            |call: &&CallRecord<'_>| call.hook_type == hook_type && matches!(call.ending, Ending::Unproven);
+        for (index, call) in calls.iter().filter(is_unproven).enumerate() {
+            let name = call.decider.name();
+            let warning = format!("admission hook \"{name}\" was not called: it has not yet passed its probe");
+            parts.warnings.add(warning);
+            parts.annotations.add(probing(hook_type), &format!("round_0_index_{index}"), name);
+        }
+    }
+    parts.combined()
+}
+
+/// A verdict in the making.
+#[derive(Default)]
+struct Parts<'a> {
+    warnings: Warnings<'a>,
+    annotations: Annotations,
+    dropped: Vec<Dropped>,
+    rejections: Vec<(&'a str, StatusInfo)>,
+}
+
+impl<'a> Parts<'a> {
+    fn add(&mut self, index: usize, call: &'a CallRecord<'a>, patches: bool) {
+        let Self { annotations, dropped, rejections, warnings } = self;
+        let name = call.decider.name();
+        if let Some(answer) = call.answer() {
+            answer.warnings.iter().for_each(|text| warnings.add(&**text));
+            let mut drop = |cause, count| dropped.push(Dropped { call: index, cause, count });
+            // Only a hook that is itself a sidecar names its own hooks in keys; upstream's hooks may not.
+            annotations.add_all(name, call.decider.is_chained(), &answer.audit_annotations, &mut drop);
+            if answer.annotations_left_out > 0 {
+                drop(DroppedAnnotation::Limit, answer.annotations_left_out);
+            }
+        }
+        match &call.ending {
+            Ending::Answered(answer) => {
+                rejections.extend(answer.denial.as_ref().map(|denial| (name, status::denied(name, denial))));
+            }
+            Ending::FailedOpen(_) => annotations.add(failed_open(call.hook_type), &key(call), name),
+            Ending::FailedClosed(failure) => rejections.push((name, status::failed(name, failure))),
+            Ending::DryRunRefused => rejections.push((name, status::dry_run_refused(name))),
+            Ending::OutOfTime(_) | Ending::Unproven => return,
+            Ending::Cancelled => {}
+        }
+        if call.hook_type == HookType::Mutating {
+            self.add_mutation(call, patches);
+        }
+    }
+
+    fn add_mutation(&mut self, call: &'a CallRecord<'a>, patches: bool) {
+        let (webhook, configuration, change) = (call.decider.name(), configuration(call), call.change.as_deref());
+        let mutated = matches!(change, Some(Change::Patched(_)));
+        self.annotations.add(MUTATION, &key(call), &json(&Mutated { configuration, webhook, mutated }));
+        match change {
+            Some(Change::Refused(refusal)) => self.rejections.push((webhook, (**refusal).clone())),
+            Some(Change::Patched(text) | Change::Unchanged(text)) if patches && text.len() <= MAX_ANNOTATED_PATCH => {
+                // It has been read as JSON.
+                if let Ok(patch) = serde_json::from_slice(text) {
+                    let patch = PatchAnnotation { configuration, webhook, patch, patch_type: JSON_PATCH };
+                    self.annotations.add(PATCH, &key(call), &json(&patch));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn combined(self) -> Combined {
+        let Self { warnings, annotations, dropped, mut rejections } = self;
+        rejections.sort_by_key(|(name, _)| *name);
+        let verdict = Verdict {
+            refusal: all_reasons(rejections),
+            patch: None,
+            warnings: warnings.into_vec(),
+            audit_annotations: annotations.into_vec(),
+        };
+        Combined { verdict, dropped }
+    }
+}
+
+/// Key of the annotations about a call, behind the prefix.
+fn key(call: &CallRecord<'_>) -> String {
+    format!("round_{}_index_{}", call.round, call.index)
+}
+
+/// Name of the configuration that the decider stands in.
+fn configuration<'a>(call: &CallRecord<'a>) -> &'a str {
+    let id = call.decider.id();
+    id.strip_prefix("manifest/").unwrap_or(id).split('/').next().unwrap_or_default()
+}
+
+/// The text of an annotation about a call. Fields in upstream's order.
+#[derive(Serialize)]
+struct Mutated<'a> {
+    configuration: &'a str,
+    webhook: &'a str,
+    mutated: bool,
+}
+
+/// The text of an annotation about a patch. Fields in upstream's order.
+#[derive(Serialize)]
+struct PatchAnnotation<'a> {
+    configuration: &'a str,
+    webhook: &'a str,
+    patch: &'a RawValue,
+    #[serde(rename = "patchType")]
+    patch_type: &'static str,
+}
+
+fn json(text: &impl Serialize) -> String {
+    serde_json::to_string(text).unwrap_or_default()
+}
+
+fn all_reasons(mut rejections: Vec<(&str, StatusInfo)>) -> Option<StatusInfo> {
+    if rejections.len() < 2 {
+        return rejections.pop().map(|(_, only)| only);
+    }
+    let messages: Vec<&str> = rejections.iter().map(|(_, status)| &*status.message).collect();
+    let message = messages.join("; ");
+    let causes = rejections
+        .iter()
+        .map(|(name, status)| StatusCause {
+            reason: status.reason.clone(),
+            message: status.message.clone(),
+            field: (*name).to_owned(),
+        })
+        .collect();
+    let (_, first) = rejections.swap_remove(0);
+    Some(StatusInfo { message, causes, ..first })
+}
+
+/// The warnings of one request, within upstream's limits.
+#[derive(Debug, Default)]
+struct Warnings<'a> {
+    /// In order, untruncated.
+    accepted: Vec<Cow<'a, str>>,
+    /// The accepted ones, to find repeats. Hooks choose the texts, so the hash has a key.
+    seen: HashSet<Cow<'a, str>>,
+    /// Characters that the client gets.
+    written: usize,
+    truncating: bool,
+}
+
+impl<'a> Warnings<'a> {
+    /// Adds one, unless it is empty, repeated, not printable, or beyond the limit.
+    fn add(&mut self, text: impl Into<Cow<'a, str>>) {
+        let text = text.into();
+        if self.written >= MAX_WARNINGS || text.is_empty() || text.chars().any(char::is_control) {
+            return;
+        }
+        if !self.seen.insert(text.clone()) {
+            return;
+        }
+        let len = text.chars().count();
+        self.accepted.push(text);
+        if self.truncating {
+            self.written += len.min(MAX_CUT_WARNING);
+        } else if self.written + len > MAX_WARNINGS {
+            self.truncating = true;
+            self.written = self.accepted.iter().map(|text| text.chars().take(MAX_CUT_WARNING).count()).sum();
+        } else {
+            self.written += len;
+        }
+    }
+
+    /// Warnings for the client.
+    fn into_vec(self) -> Vec<String> {
+        let item = if self.truncating { MAX_CUT_WARNING } else { MAX_WARNINGS };
+        let cut = |text: Cow<'a, str>| text.chars().take(item).collect::<String>();
+        let mut written = 0;
+        let mut kept: Vec<_> = self.accepted.into_iter().map(cut).collect();
+        kept.retain(|text| {
+            let fits = written < MAX_WARNINGS;
+            written += text.chars().count();
+            fits
+        });
+        kept
+    }
+}
+
+/// The audit annotations of one request.
+#[derive(Debug, Default)]
+struct Annotations {
+    /// Annotations by key, each with its place in the order they were added. Hooks choose the keys, so the hash
+    /// has a key.
+    by_key: HashMap<String, (usize, String)>,
+}
+
+impl Annotations {
+    /// Adds the annotations of one hook's answer as `<hook>/<key>`, and reports how many are left out and why.
+    ///
+    /// `chained`: the hook may itself be a sidecar: its keys then name its own hooks (`<inner hook>/<key>`) and are
+    /// kept as `<hook>/<inner hook>.<key>` where that fits.
+    fn add_all(
+        &mut self,
+        hook: &str,
+        chained: bool,
+        pairs: &[(String, String)],
+        mut dropped: impl FnMut(DroppedAnnotation, usize),
+    ) {
+        // Most answers have none, and then the hook's name need not be looked at.
+        if pairs.is_empty() {
+            return;
+        }
+        let (mut left, named) = (MAX_ANNOTATION_BYTES, is_subdomain(hook));
+        for (looked_at, (key, value)) in pairs.iter().enumerate() {
+            let size = hook.len() + 1 + key.len() + value.len();
+            if looked_at == MOST_ANNOTATIONS || size > left {
+                return dropped(DroppedAnnotation::Limit, pairs.len() - looked_at);
+            }
+            let added = if named { self.add_one(hook, chained, key, value) } else { Err(DroppedAnnotation::Key) };
+            match added {
+                Ok(()) => left -= size,
+                Err(cause) => dropped(cause, 1),
+            }
+        }
+    }
+
+    /// Adds one of our own.
+    fn add(&mut self, prefix: &str, key: &str, value: &str) {
+        let _ = self.insert(format!("{prefix}/{key}"), value);
+    }
+
+    fn add_one(&mut self, hook: &str, chained: bool, key: &str, value: &str) -> Result<(), DroppedAnnotation> {
+        let inner = key.split_once('/').filter(|(inner, _)| chained && is_subdomain(inner));
+        let full = match inner {
+            Some((inner, rest)) => format!("{hook}/{inner}.{rest}"),
+            None => format!("{hook}/{key}"),
+        };
+        if is_name(&full[hook.len() + 1..]) { self.insert(full, value) } else { Err(DroppedAnnotation::Key) }
+    }
+
+    /// The first value of a key stays.
+    fn insert(&mut self, full: String, value: &str) -> Result<(), DroppedAnnotation> {
+        let place = self.by_key.len();
+        match self.by_key.entry(full) {
+            Entry::Vacant(entry) => _ = entry.insert((place, value.to_owned())),
+            Entry::Occupied(entry) if entry.get().1 == value => {}
+            Entry::Occupied(_) => return Err(DroppedAnnotation::Value),
+        }
+        Ok(())
+    }
+
+    /// All, in the order they were added.
+    fn into_vec(self) -> Vec<(String, String)> {
+        let mut all: Vec<_> = self.by_key.into_iter().map(|(key, (place, value))| (place, key, value)).collect();
+        all.sort_unstable_by_key(|(place, ..)| *place);
+        all.into_iter().map(|(_, key, value)| (key, value)).collect()
+    }
+}
+
+/// A DNS-1123 subdomain of at most 253 characters.
+fn is_subdomain(text: &str) -> bool {
+    let label = |label: &str| {
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        let bytes = label.as_bytes();
+        bytes.first().is_some_and(|&b| plain(b))
+            && bytes.last().is_some_and(|&b| plain(b))
+            && bytes.iter().all(|&b| plain(b) || b == b'-')
+    };
+    text.len() <= 253 && text.split('.').all(label)
+}
+
+/// The part behind the slash: 1 to 63 of `[A-Za-z0-9._-]`, alphanumeric at both ends.
+fn is_name(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    (1..=63).contains(&bytes.len())
+        && bytes[0].is_ascii_alphanumeric()
+        && bytes[bytes.len() - 1].is_ascii_alphanumeric()
+        && bytes.iter().all(|&b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{model::FailurePolicy, review::record::Decider};
+
+    #[derive(Debug)]
+    struct Named(&'static str);
+
+    impl Decider for Named {
+        fn name(&self) -> &str {
+            self.0
+        }
+
+        fn id(&self) -> &str {
+            self.0
+        }
+
+        fn failure_policy(&self) -> FailurePolicy {
+            FailurePolicy::Fail
+        }
+    }
+
+    #[test]
+    fn hooks_that_are_being_probed_are_named_by_what_they_do() {
+        let probed = |hook, hook_type| CallRecord::new(hook, hook_type, Ending::Unproven, Duration::ZERO);
+        let calls = [
+            probed(&Named("m"), HookType::Mutating),
+            probed(&Named("a"), HookType::Validating),
+            probed(&Named("b"), HookType::Validating),
+        ];
+        let Combined { verdict, .. } = combine(&calls, false);
+        let named: Vec<_> = verdict.audit_annotations.iter().map(|(key, name)| (&**key, &**name)).collect();
+        let wanted = [
+            ("probing.mutation.gatepost.dev/round_0_index_0", "m"),
+            ("probing.validating.gatepost.dev/round_0_index_0", "a"),
+            ("probing.validating.gatepost.dev/round_0_index_1", "b"),
+        ];
+        assert_eq!(named, wanted);
+        assert_eq!(verdict.warnings.len(), 3);
+    }
+
+    fn merged<S: AsRef<str>>(texts: impl IntoIterator<Item = S>) -> Vec<String> {
+        let mut warnings = Warnings::default();
+        let texts: Vec<S> = texts.into_iter().collect();
+        texts.iter().for_each(|text| warnings.add(text.as_ref()));
+        warnings.into_vec()
+    }
+
+    #[test]
+    fn empty_repeated_and_unprintable_ones_are_dropped() {
+        assert_eq!(merged(["a", "", "b", "a", "x\ny", "c\u{7f}"]), ["a", "b"]);
+    }
+
+    #[test]
+    fn warnings_are_whole_until_the_first_overflow_and_all_cut_after_it() {
+        let long = "é".repeat(4000);
+        assert_eq!(merged(std::slice::from_ref(&long)), std::slice::from_ref(&long));
+        assert_eq!(
+            merged([long, "second".into(), "x".repeat(300)]),
+            ["é".repeat(256), "second".into(), "x".repeat(256)]
+        );
+    }
+
+    #[test]
+    fn nothing_is_added_beyond_the_total() {
+        let many = (0..100).map(|n| format!("{n:0>300}"));
+        let kept = merged(many);
+        assert_eq!(kept.len(), 16);
+        assert!(kept.iter().all(|text| text.len() == 256));
+    }
+
+    fn added(
+        annotations: &mut Annotations,
+        hook: &str,
+        chained: bool,
+        pairs: &[(&str, &str)],
+    ) -> Vec<(DroppedAnnotation, usize)> {
+        let pairs: Vec<_> = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let mut dropped = Vec::new();
+        annotations.add_all(hook, chained, &pairs, |cause, count| dropped.push((cause, count)));
+        dropped
+    }
+
+    /// Upstream: pkg/admission/attributes_test.go TestAddAnnotation, restated.
+    #[test]
+    fn keys_must_be_qualified_and_the_first_value_wins() {
+        let mut annotations = Annotations::default();
+        let hook = "podsecuritypolicy.admission.k8s.io";
+        let dropped = added(
+            &mut annotations,
+            hook,
+            false,
+            &[
+                ("validate-policy", "privileged"),
+                ("admit-policy", "privileged"),
+                ("admit-policy", "another"),
+                ("admit-policy", "privileged"),
+            ],
+        );
+        assert_eq!(dropped, [(DroppedAnnotation::Value, 1)]);
+        for bad in ["", "two/slashes/here", "Not.a.subdomain/key", "-x", "x-", "ümlaut", &"x".repeat(64)] {
+            assert_eq!(added(&mut annotations, hook, false, &[(bad, "value")]), [(DroppedAnnotation::Key, 1)], "{bad}");
+        }
+        let bad = [(DroppedAnnotation::Key, 1)];
+        assert_eq!(added(&mut annotations, "Upper.case", false, &[("key", "value")]), bad);
+        assert_eq!(added(&mut annotations, "hook.example.com", false, &[("inner.example.com/checked", "yes")]), bad);
+        assert_eq!(added(&mut annotations, "sidecar.example.com", true, &[("inner.example.com/checked", "yes")]), []);
+        assert_eq!(added(&mut annotations, "sidecar.example.com", true, &[("two/slashes/here", "yes")]), bad);
+        assert_eq!(
+            annotations.into_vec(),
+            [
+                ("podsecuritypolicy.admission.k8s.io/validate-policy".to_owned(), "privileged".to_owned()),
+                ("podsecuritypolicy.admission.k8s.io/admit-policy".to_owned(), "privileged".to_owned()),
+                ("sidecar.example.com/inner.example.com.checked".to_owned(), "yes".to_owned()),
+            ]
+        );
+    }
+
+    #[test]
+    fn one_answer_adds_so_many_and_so_much_and_no_more() {
+        let many: Vec<_> = (0..100_000).map(|n| (format!("key-{n}"), "v".to_owned())).collect();
+        let mut annotations = Annotations::default();
+        for hook in ["a.example.com", "b.example.com"] {
+            let mut dropped = Vec::new();
+            annotations.add_all(hook, false, &many, |cause, count| dropped.push((cause, count)));
+            assert_eq!(dropped, [(DroppedAnnotation::Limit, 99_000)], "reported once");
+        }
+        assert_eq!(annotations.into_vec().len(), 2 * MOST_ANNOTATIONS);
+
+        let large = "v".repeat(MAX_ANNOTATION_BYTES / 2);
+        let mut annotations = Annotations::default();
+        let pairs = [("a", &*large), ("b", &*large), ("c", "v")];
+        assert_eq!(added(&mut annotations, "a.example.com", false, &pairs), [(DroppedAnnotation::Limit, 2)]);
+        assert_eq!(annotations.into_vec().len(), 1);
+    }
+}
