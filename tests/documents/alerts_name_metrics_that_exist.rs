@@ -11,8 +11,9 @@ use std::{
 };
 
 use gatepost::{
+    adopt::Webhooks,
     model::{FailureKind, FailurePolicy, HookType},
-    telemetry::{Attendance, HookOutcome, InitializerOutcome, Metrics, ProxyLoad, ReadProxyMetrics, Reading, Webhooks},
+    telemetry::{Attendance, HookOutcome, InitializerOutcome, Metrics, ProxyLoad, ReadProxyMetrics, Reading},
 };
 use serde_json::Value;
 
