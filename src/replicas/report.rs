@@ -187,7 +187,7 @@ fn attached_initializer(one: &Attendance, clock: SystemTime) -> InitializerRepor
         instances: one.instances,
         holds: one.holds,
         oldest_hold_seconds: one.oldest.map(|oldest| oldest.as_secs_f64()),
-        unattended_since: one.unattended.map(|time| time(clock.checked_sub(time).unwrap_or(clock))),
+        unattended_since: one.unattended.map(|ago| time(clock.checked_sub(ago).unwrap_or(clock))),
         state: if one.proven { HookStanding::Active } else { HookStanding::Probing },
         retired_since: None,
     }

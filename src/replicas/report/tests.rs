@@ -8,7 +8,7 @@ use super::*;
 use crate::{
     live::{FailedRead, break_glass::GlassOrigin},
     model::{BreakGlass, Revision},
-    snapshot::{self, Problem, SourceFile, load},
+    snapshot::{Problem, SourceFile, load},
 };
 
 #[test]
@@ -62,7 +62,7 @@ fn initializer_without_instance_is_reported_first() {
         names.iter().map(one).collect::<String>()
     );
     let files = [SourceFile { name: "t.yaml".into(), bytes: text.into() }];
-    let snapshot = snapshot::load(&files, &|path| std::fs::read(path)).unwrap();
+    let snapshot = load(&files, &|path| std::fs::read(path)).unwrap();
     current.publish(Arc::new(Generation {
         number: 1,
         digest: String::new(),
