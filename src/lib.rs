@@ -9,6 +9,7 @@ pub use gatepost_adopt as adopt;
 pub use gatepost_api::{self as model, schema};
 pub use gatepost_base::{clock, files, memory, offload};
 pub use gatepost_cel as cel;
+pub use gatepost_client as client;
 pub use gatepost_etcd_client as etcd;
 pub use gatepost_http2_client::{self as http2, hpack};
 pub use gatepost_initializers as initialize;
@@ -24,7 +25,6 @@ pub mod snapshot;
 // Key pairs; metrics and audit.
 pub mod telemetry;
 // Clients of Gatepost, for initializers' processes; of an etcd cluster, and of a Kubernetes apiserver.
-pub mod client;
 // Sources of configuration; clients of hooks.
 pub mod hooks;
 pub mod source;

@@ -2,7 +2,6 @@
 
 pub mod adopt;
 pub mod break_glass;
-pub mod certificates;
 pub mod check;
 pub mod demo;
 pub mod drain;
@@ -18,7 +17,6 @@ pub mod replicas;
 pub mod review;
 pub mod runlevels;
 pub mod serve;
-mod service;
 mod source;
 pub mod status;
 
@@ -26,7 +24,7 @@ use std::{ffi::OsString, process::ExitCode, time::Duration};
 
 use clap::{Parser, Subcommand};
 use gatepost_operator::{
-    audit,
+    audit, certificates,
     command::{CommandExit, print, write_lines_by},
     crd, health,
 };

@@ -14,17 +14,17 @@ use std::{
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use gatepost_operator::command::{CommandExit, complain, misused, one_of, print_whole, replace_file};
+use gatepost_operator::{
+    command::{CommandExit, complain, misused, one_of, print_whole, replace_file},
+    service::{REGISTRATION, Service},
+};
 use rustls_pki_types::{CertificateDer, pem::PemObject};
 
 use self::{
     document::{Caller, Form, OurFailure, Registration},
     plan::{Plan, everything, plan_of},
 };
-use super::{
-    load::load,
-    service::{REGISTRATION, Service},
-};
+use super::load::load;
 use crate::{
     model::HookType,
     snapshot::{self, Snapshot, hazards::Severity},

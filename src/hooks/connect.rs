@@ -255,11 +255,6 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// True if it is beyond the connections that its hook is guaranteed.
-    pub(super) fn is_beyond_guarantee(&self) -> bool {
-        self.slot.is_beyond()
-    }
-
     /// Bytes worth gathering for one write. Over TLS as much as rustls buffers; over unix sockets little, as their buffers
     /// are small and larger batches were measured slower.
     pub(super) fn batch(&self) -> usize {

@@ -77,7 +77,8 @@ impl ConnectionBudget {
     pub(super) fn share(self: &Arc<Self>, clients: usize) -> Arc<Share> {
         let own = clients + 1;
         self.guaranteed.fetch_add(own, SeqCst);
-        self.guarantee(own);
+        // Nothing panics while the lock is held.
+        *self.owed.lock().unwrap_or_else(PoisonError::into_inner) += own - self.shared.forget_permits(own);
         Arc::new(Share {
             own: Arc::new(Semaphore::new(own)),
             beyond: Arc::new(Semaphore::new(MAX_CONNECTIONS_PER_HOOK.saturating_sub(own))),
@@ -86,12 +87,6 @@ impl ConnectionBudget {
             waiting: AtomicUsize::new(0),
             budget: Arc::clone(self),
         })
-    }
-
-    fn guarantee(&self, own: usize) {
-        // Nothing panics while the lock is held.
-        let mut owed = self.owed.lock().unwrap_or_else(PoisonError::into_inner);
-        *owed += own - self.shared.forget_permits(own);
     }
 
     /// Returns connections to all hooks, or pays what is owed with them.

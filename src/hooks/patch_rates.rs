@@ -1,11 +1,11 @@
-//! PatchRates: shares of a hook's answers that carry a patch, by resource and operation.
+//! PatchRates: how often a hook's answers carry a patch, by resource and operation.
 //!
-//! Hooks that are asked together with one in front of them that patches are asked in vain, so it is worth knowing which
-//! hooks do. The rates are kept with the channel to the hook: they outlive a generation, and are forgotten when the
-//! hook moves.
+//! A hook that is called together with an earlier one that patches is called for nothing, so the rates decide which hooks
+//! are called ahead of their turn. They are kept with the channel to the hook: they outlive a generation, and are dropped
+//! when the hook moves.
 //!
-//! A table of fixed size, a word an entry, without locks. Two threads that write one entry at once may lose one of the
-//! two observations; that makes an estimate a little worse, and no verdict depends on it.
+//! The table has a fixed size, one word for each entry, and no locks. Two threads that write one entry at the same time may
+//! lose an observation; that makes an estimate a little worse, and no verdict depends on it.
 
 use std::{
     hash::{Hash, Hasher},
@@ -16,13 +16,13 @@ use rustc_hash::FxHasher;
 
 use crate::model::Review;
 
-/// Number of entries. A kind that is never patched takes none.
+/// Number of entries. A kind that is never patched has none.
 const ENTRIES: usize = 64;
-/// Entries that one key may take: the first one free, or the one that says least.
+/// Number of entries that one key can use: a free one, or the one with the lowest rate.
 const WAYS: usize = 4;
-/// The lowest bits of an entry are the rate, in 65,535ths; the others belong to the key. 0 is a free entry.
+/// Bits of an entry with the rate in 65,535ths; the others are the key. 0 is a free entry.
 const RATE: u64 = 0xffff;
-/// Answers over which the rate is an average, roughly: each moves it by an eighth.
+/// Number of answers that the rate is an average of, roughly: each answer moves it by an eighth.
 const MEMORY: u64 = 8;
 
 /// Kind of request: resource, subresource and operation.
@@ -30,7 +30,7 @@ const MEMORY: u64 = 8;
 pub struct RequestKind(u64);
 
 impl RequestKind {
-    /// Kind of this request. Two kinds have one in some 10^14 pairs in common.
+    /// Kind of this request. Two kinds are equal by chance in one of some 10^14 pairs.
     pub fn of(review: &Review) -> Self {
         let mut hasher = FxHasher::default();
         let (resource, operation) = (&review.resource, review.operation);
@@ -54,13 +54,13 @@ impl Default for PatchRates {
 }
 
 impl PatchRates {
-    /// The chance that the next answer to such a request carries a patch, 0 to 1. 0 where nothing is known.
+    /// Probability, 0 to 1, that the next answer to such a request carries a patch; 0 if nothing is known.
     pub fn chance(&self, kind: RequestKind) -> f32 {
         let known = self.ways(kind).map(|entry| entry.load(Relaxed)).find(|entry| entry & !RATE == kind.key());
         known.map_or(0.0, |entry| (entry & RATE) as f32 / RATE as f32)
     }
 
-    /// An answer to such a request did, or did not, carry a patch.
+    /// Records whether an answer to such a request carried a patch.
     pub fn record(&self, kind: RequestKind, patched: bool) {
         let known = self.ways(kind).find(|entry| entry.load(Relaxed) & !RATE == kind.key());
         let least = || self.ways(kind).min_by_key(|entry| entry.load(Relaxed) & RATE).filter(|_| patched);
@@ -70,12 +70,12 @@ impl PatchRates {
             true => rate + (RATE - rate).div_ceil(MEMORY),
             false => rate - rate.div_ceil(MEMORY),
         };
-        // A kind that is never patched, or no longer, leaves its entry to others.
+        // A kind that is not patched any more frees its entry.
         entry.store(if rate == 0 { 0 } else { kind.key() | rate }, Relaxed);
     }
 
     fn ways(&self, kind: RequestKind) -> impl Iterator<Item = &AtomicU64> {
-        // The upper half: the lower bits of a product say little.
+        // The upper half, as the lower bits of a product vary little.
         let first = (kind.0 >> 32) as usize % (ENTRIES / WAYS) * WAYS;
         self.0.iter().skip(first).take(WAYS)
     }
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hook_that_patches_is_known_after_some_answers_and_forgotten_after_some() {
+    fn patch_rates_follow_the_last_answers() {
         let rates = PatchRates::default();
         let (pods, services) = (kind(1), kind(2));
         assert_eq!(rates.chance(pods), 0.0);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_patches_now_and_then_is_known_as_that() {
+    fn occasional_patches_have_an_intermediate_rate() {
         let rates = PatchRates::default();
         (0..4000).for_each(|n| rates.record(kind(1), n % 4 == 0));
         let chance = rates.chance(kind(1));
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn thousands_of_kinds_take_no_more_room_and_push_out_what_says_least() {
+    fn the_patch_rate_table_keeps_the_highest_rates() {
         let rates = PatchRates::default();
         (0..50).for_each(|_| rates.record(kind(1), true));
         for other in 2..5000 {

@@ -134,20 +134,6 @@ pub(super) struct ReviewContext<'a> {
 }
 
 impl<'a> ReviewContext<'a> {
-    /// Context of a decision that begins now.
-    pub(super) fn new(
-        deps: &'a AdmissionDeps,
-        review: &'a Review,
-        caller: &'a Caller,
-        began: Instant,
-        age: Option<Duration>,
-        generation: &'a Generation,
-    ) -> Self {
-        let bypass = BypassDecision::of(generation, deps.current.break_glass().open(began), review);
-        let access = Access::new(deps.authorizer.as_deref());
-        Self { deps, review, caller, began, age, generation, bypass, access }
-    }
-
     /// Span of the review. While the debug level is off, it costs one load of its callsite's state.
     pub(super) fn span(&self) -> Span {
         let Self { review, generation, .. } = self;

@@ -165,3 +165,33 @@ impl InitializerFailure {
         format!("initializer \"{name}\" {why}; the object goes on without it")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_hook_fails_open_under_ignore_or_by_a_bypass_alone() {
+        for (policy, fail_open_override, expected) in [
+            (FailurePolicy::Ignore, false, true),
+            (FailurePolicy::Fail, false, false),
+            (FailurePolicy::Retry, false, false),
+            (FailurePolicy::Fail, true, true),
+            (FailurePolicy::Retry, true, true),
+        ] {
+            assert_eq!(fails_open(policy, fail_open_override), expected, "{policy:?} {fail_open_override}");
+            let outcome = out_of_time(policy, fail_open_override);
+            assert_eq!(matches!(outcome, HookOutcome::FailedOpen(FailureKind::Timeout)), expected, "{policy:?}");
+        }
+    }
+
+    #[test]
+    fn selectors_fail_the_hook_without_labels_and_the_request_where_it_is_at_fault() {
+        let unavailable = || SelectorError::Unavailable("down".into());
+        let refused = || SelectorError::Refused(Box::new(status::namespace_not_found("n")));
+        assert!(matches!(unknown_selection(unavailable(), false), UnknownSelection::Fail(_)));
+        assert!(matches!(unknown_selection(refused(), false), UnknownSelection::Reject(_)));
+        assert!(matches!(unknown_selection(unavailable(), true), UnknownSelection::Skip));
+        assert!(matches!(unknown_selection(refused(), true), UnknownSelection::Skip));
+    }
+}

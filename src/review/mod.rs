@@ -25,6 +25,8 @@ mod verdict;
 use tracing::Instrument as _;
 
 use self::{
+    bypass::BypassDecision,
+    conditions::Access,
     context::ReviewContext,
     draft::{Draft, Flow},
 };
@@ -53,7 +55,9 @@ pub async fn decide(deps: &AdmissionDeps, review: &Review, caller: &Caller) -> V
     // Asked before the generation is taken, which is then at least as new as what was asked about.
     let age = deps.current.age(began);
     let generation = &*deps.current.enter();
-    let ctx = ReviewContext::new(deps, review, caller, began, age, generation);
+    let bypass = BypassDecision::of(generation, deps.current.break_glass().open(began), review);
+    let access = Access::new(deps.authorizer.as_deref());
+    let ctx = ReviewContext { deps, review, caller, began, age, generation, bypass, access };
     let deciding = async {
         let mut draft = Draft { skips_hooks: ctx.bypass.skips_all(), ..Draft::default() };
         let _ = run(&ctx, &mut draft).await;

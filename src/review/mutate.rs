@@ -66,8 +66,21 @@ pub(super) async fn mutate<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>
     if matching.is_empty() {
         return Flow::Continue(());
     }
+    let phase = MutatingPhase {
+        ctx,
+        draft: &mut *draft,
+        kind: RequestKind::of(ctx.review),
+        spare_calls: matching.len(),
+        matching,
+        next: 0,
+        round: 0,
+        asked_before: BTreeSet::new(),
+        asked_again: BTreeSet::new(),
+        discovered: false,
+        is_late: false,
+    };
     // In a box: most requests have no such phase, and need no room for it.
-    Box::pin(MutatingPhase::new(ctx, draft, matching).run()).await;
+    Box::pin(phase.run()).await;
     draft.flow()
 }
 
@@ -95,23 +108,7 @@ struct MutatingPhase<'a, 'd> {
     is_late: bool,
 }
 
-impl<'a, 'd> MutatingPhase<'a, 'd> {
-    fn new(ctx: &'a ReviewContext<'a>, draft: &'d mut Draft<'a>, matching: HookSet) -> Self {
-        Self {
-            ctx,
-            draft,
-            kind: RequestKind::of(ctx.review),
-            spare_calls: matching.len(),
-            matching,
-            next: 0,
-            round: 0,
-            asked_before: BTreeSet::new(),
-            asked_again: BTreeSet::new(),
-            discovered: false,
-            is_late: false,
-        }
-    }
-
+impl<'a> MutatingPhase<'a, '_> {
     async fn run(mut self) {
         let ctx = self.ctx;
         let (mut namespace_answer, began) = (None, now());

@@ -265,7 +265,7 @@ impl<'a> CallRecord<'a> {
     pub(super) fn discard(mut self, was_made: bool) {
         let uncounted = self.uncounted.take().filter(|_| was_made);
         if let (Some(ctx), Some(metrics)) = (uncounted, self.decider.metrics()) {
-            metrics.asked_in_vain();
+            metrics.discarded();
             metrics.record(ctx.caller.worker, HookOutcome::Cancelled, self.took);
         }
     }

@@ -3,29 +3,16 @@
 pub(crate) mod break_glass;
 pub(crate) mod bypass;
 pub(crate) mod called_again;
-pub(crate) mod clean_path;
 pub(crate) mod client_config;
 pub(crate) mod configuration;
-pub(crate) mod credentials;
-pub(crate) mod dry_runs;
 pub(crate) mod hook;
-pub(crate) mod http_url;
-pub(crate) mod identity;
 pub(crate) mod initializers;
-pub(crate) mod match_conditions;
-pub(crate) mod metadata;
 pub(crate) mod names;
-pub(crate) mod namespace;
 pub(crate) mod never_matches;
-pub(crate) mod pem;
-pub(crate) mod protocol;
-pub(crate) mod rollout;
 pub(crate) mod rules;
 pub(crate) mod selector;
-pub(crate) mod service;
 pub(crate) mod unknown_versions;
 pub(crate) mod url;
-pub(crate) mod webhook;
 pub(crate) mod webhooks;
 
 use std::{collections::HashSet, sync::Arc};
@@ -34,12 +21,10 @@ use self::configuration::Configuration;
 use super::{
     NO_PAUSE, Note, Pause, ReadFile,
     document::{
-        Documents,
-        kind::DocumentKind,
+        DocumentKind, Documents,
         node::{Node, ProblemReport},
         problem::{Problem, quoted},
-        unique_names::{UniqueNames, first_use},
-        value::Value,
+        value::{UniqueNames, Value, first_use},
     },
 };
 use crate::model::BreakGlass;
@@ -49,7 +34,7 @@ use crate::model::BreakGlass;
 pub(crate) struct Checked {
     /// Configurations of validating hooks, in the order written.
     pub(super) configurations: Vec<Arc<Configuration>>,
-    pub(super) namespaces: Vec<namespace::Named>,
+    pub(super) namespaces: Vec<names::Named>,
     /// Each with the file, and the place of its hooks in it.
     pub(super) glasses: Vec<(BreakGlass, (String, String))>,
     pub(super) notes: Vec<Note>,
@@ -100,7 +85,7 @@ impl Checked {
                     let glass = break_glass::check(document);
                     self.glasses.extend(glass.map(|glass| (glass, document.key("hooks").place())));
                 }
-                DocumentKind::Namespace => self.namespaces.extend(namespace::check(document)),
+                DocumentKind::Namespace => self.namespaces.extend(names::check(document)),
             }
         });
     }

@@ -2,10 +2,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use super::check::{break_glass, bypass, client_config, configuration, hook, initializers, rules, selector};
 use crate::schema::definitions;
-use crate::snapshot::check::{
-    break_glass, bypass, client_config, configuration, hook, initializers, protocol, rollout, rules, selector, service,
-};
 
 /// The schema of one of our kinds.
 fn schema(index: usize) -> Value {
@@ -51,9 +49,9 @@ fn the_schema_has_the_keys_that_the_check_knows() {
     let mut known: Vec<(&str, &[&str])> = vec![
         ("", &configuration::KEYS),
         ("externalAdmissionHooks[]", &hook::KEYS),
-        ("externalAdmissionHooks[].rollout", &rollout::KEYS),
+        ("externalAdmissionHooks[].rollout", &hook::ROLLOUT_KEYS),
         ("externalAdmissionHooks[].clientConfig", &client_config::KEYS),
-        ("externalAdmissionHooks[].clientConfig.service", &service::KEYS),
+        ("externalAdmissionHooks[].clientConfig.service", &client_config::SERVICE_KEYS),
         ("externalAdmissionHooks[].rules[]", &rules::KEYS),
         ("bypass[]", &bypass::KEYS),
         ("bypass[].resources[]", &rules::KEYS),
@@ -93,8 +91,8 @@ fn the_schema_has_the_words_that_the_check_knows() {
         ("externalAdmissionHooks[].sideEffects", words(&hook::SIDE_EFFECTS)),
         ("externalAdmissionHooks[].dispatch", words(&hook::DISPATCHES)),
         ("externalAdmissionHooks[].reinvocationPolicy", words(&hook::REINVOCATIONS)),
-        ("externalAdmissionHooks[].protocol", words(&protocol::WORDS)),
-        ("externalAdmissionHooks[].rollout.onProbeFailure", words(&rollout::ON_PROBE_FAILURE)),
+        ("externalAdmissionHooks[].protocol", words(&hook::WORDS)),
+        ("externalAdmissionHooks[].rollout.onProbeFailure", words(&hook::ON_PROBE_FAILURE)),
         ("bypass[].effect", words(&bypass::EFFECTS)),
         ("externalAdmissionHooks[].rules[].operations[]", words(&rules::OPERATIONS)),
         ("externalAdmissionHooks[].rules[].verbs[]", words(&rules::OPERATIONS)),

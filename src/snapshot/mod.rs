@@ -28,9 +28,9 @@ use std::{collections::HashMap, sync::Arc};
 use bytes::Bytes;
 
 use self::{
-    check::{Checked, identity::Identities},
+    check::{Checked, names::Identities},
     document::{
-        dialect::Dialect,
+        Dialect,
         node::{Node, ProblemReport},
         value::Value,
     },
@@ -39,18 +39,15 @@ use self::{
 pub use self::{
     check::{
         break_glass::break_glass,
-        names::is_dns_label,
-        namespace::NAME_LABEL,
+        names::{NAME_LABEL, is_dns_label},
         url::{UrlProblem, parse_url},
         webhooks::{CALL_AT_ONCE, ENTRY_STATES, NOT_STATIC, STATIC, is_misspelt},
     },
     describe::describe_protocol,
-    document::{note::Note, problem::Problem, spelling::nearest_words},
-    matcher::matched::{HookSet, How, Matched, WantedVersion},
+    document::problem::{Note, Problem, nearest_words},
+    matcher::{HookSet, How, Matched, WantedVersion},
     reload::{
-        checked_file::CheckedFile,
-        kept::{HeldBackDocument, LastGoodDocuments},
-        load_cache::{LoadCache, Loaded, RefusedFiles},
+        load_cache::{CheckedFile, HeldBackDocument, LastGoodDocuments, LoadCache, Loaded, RefusedFiles},
         relaxation::Relaxation,
     },
 };
@@ -210,7 +207,7 @@ impl Snapshot {
         pause();
         let mut notes = checked.notes;
         notes.extend(check::unknown_versions::notes(&hooks, &origins));
-        notes.extend(check::dry_runs::notes(&hooks, &origins));
+        notes.extend(check::called_again::dry_run_notes(&hooks, &origins));
         Self {
             matcher,
             static_hooks: hooks.iter().any(|hook| hook.sees_admission_config),

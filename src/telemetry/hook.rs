@@ -196,7 +196,7 @@ impl HookMetrics {
     }
 
     /// A call ahead of its turn did not count.
-    pub fn asked_in_vain(&self) {
+    pub fn discarded(&self) {
         self.in_vain.fetch_add(1, Relaxed);
     }
 
@@ -301,7 +301,7 @@ mod tests {
         assert!(last.at.elapsed().is_ok_and(|ago| ago < Duration::from_secs(60)));
         let in_vain = metrics.recently_in_vain(now);
         assert_eq!(in_vain, None);
-        metrics.asked_in_vain();
+        metrics.discarded();
         let in_vain = metrics.recently_in_vain(now).unwrap();
         assert_eq!((in_vain.in_vain, in_vain.calls), (1, 4), "those that were cancelled are calls too");
         for minute in 0..7 {

@@ -44,7 +44,7 @@ fn hold_in(gate: &AdmissionDeps, memory: &Arc<MemoryBudget>) {
 }
 
 #[tokio::test]
-async fn a_patch_is_held_while_a_slower_hook_is_waited_for() {
+async fn a_patch_stays_in_the_budget_while_a_slower_hook_is_awaited() {
     const SIZE: usize = 1 << 20;
     let operations = json!([{"op": "add", "path": "/metadata/annotations/a", "value": "x".repeat(SIZE)}]);
     let fast = HttpHook::plain(HttpScript::Respond(patch(operations))).await;

@@ -90,7 +90,7 @@ async fn a_hung_hook_has_few_connections_and_its_calls_wait_in_order() {
 }
 
 #[tokio::test]
-async fn no_worker_keeps_all_connections_from_the_other() {
+async fn workers_share_the_connections_of_a_hook() {
     let hook = HttpHook::plain(HttpScript::Held).await;
     let (channel, responses) = (channel(&hook), Arc::new(Responses::default()));
     for tag in 0..MOST * 3 {
@@ -111,7 +111,7 @@ async fn no_worker_keeps_all_connections_from_the_other() {
 }
 
 #[tokio::test]
-async fn a_connection_that_is_idle_on_one_worker_gives_way_to_the_other() {
+async fn an_idle_connection_of_one_worker_gives_way_to_another() {
     let hook = HttpHook::plain(HttpScript::Held).await;
     let (channel, responses) = (channel(&hook), Arc::new(Responses::default()));
     for round in [0, 1] {
@@ -140,7 +140,7 @@ async fn more_calls_than_may_wait_fail_at_once() {
 }
 
 #[tokio::test]
-async fn a_call_is_called_off_at_its_own_deadline_and_nothing_is_sent_past_it() {
+async fn an_http1_call_is_cancelled_at_its_deadline() {
     let hook = HttpHook::plain(HttpScript::Hang).await;
     let (channel, responses) = (channel(&hook), Arc::new(Responses::default()));
     let time = Duration::from_secs(2);
@@ -160,7 +160,7 @@ async fn a_call_is_called_off_at_its_own_deadline_and_nothing_is_sent_past_it() 
 }
 
 #[tokio::test]
-async fn a_call_that_comes_too_late_is_not_sent() {
+async fn a_late_http1_call_is_not_sent() {
     let hook = HttpHook::plain(HttpScript::Allow).await;
     let (channel, responses) = (channel(&hook), Arc::new(Responses::default()));
     channel.ask(0, call(&responses, 0, LONG));
@@ -172,7 +172,7 @@ async fn a_call_that_comes_too_late_is_not_sent() {
 }
 
 #[tokio::test]
-async fn hooks_that_take_all_connections_leave_the_others_what_is_guaranteed() {
+async fn greedy_hooks_leave_guaranteed_connections_to_others() {
     let connections = ConnectionBudget::new(40);
     let resources = Resources::new(MemoryBudget::unlimited(), connections.clone());
     let (hung, other) = (HttpHook::plain(HttpScript::Hang).await, HttpHook::plain(HttpScript::Allow).await);
@@ -212,7 +212,7 @@ async fn dropped_channel_returns_its_connections_to_the_budget() {
 }
 
 #[tokio::test]
-async fn a_hook_that_accepts_and_hangs_up_is_not_dialled_for_each_call() {
+async fn a_hook_that_closes_every_connection_is_not_dialled_for_each_call() {
     let hook = HttpHook::plain(HttpScript::GiveUp).await;
     let (channel, responses) = (channel(&hook), Arc::new(Responses::default()));
     let (began, calls) = (Instant::now(), 1000);

@@ -133,7 +133,7 @@ async fn trusted_hooks_are_called_and_untrusted_ones_fail_with_the_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hook_that_is_added_and_not_trusted_does_not_pass_its_probe() {
+async fn an_untrusted_tls_hook_does_not_pass_its_probe() {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path();
     certificates(folder, "ours");
@@ -166,7 +166,7 @@ async fn a_hook_that_is_added_and_not_trusted_does_not_pass_its_probe() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hook_on_a_unix_socket_is_asked() {
+async fn a_hook_on_a_unix_socket_is_called() {
     let folder = tempfile::tempdir().expect("a folder");
     let socket = folder.path().join("hook.sock").display().to_string();
     let unix = Hook::start(&["--uds", &socket, "--deny-if", "name=web"]);

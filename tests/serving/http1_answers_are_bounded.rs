@@ -104,7 +104,7 @@ async fn interim_answers_without_end_are_no_answer() {
 }
 
 #[tokio::test]
-async fn a_head_without_end_is_no_answer() {
+async fn an_endless_http1_head_is_a_call_failure() {
     for again in [&b"x-many: 1\r\n"[..], b"x"] {
         let (failure, said) = Hook::new().await.flood(b"HTTP/1.1 200 OK\r\n", again).await;
         assert!(matches!(failure, CallFailure::NotHttp(_)), "{failure}");
@@ -130,14 +130,14 @@ async fn tiny_chunks_without_end_are_no_answer() {
 }
 
 #[tokio::test]
-async fn an_answer_of_no_length_is_given_up_at_the_limit() {
+async fn an_http1_answer_without_length_is_cut_at_the_limit() {
     let (failure, said) = Hook::new().await.flood(b"HTTP/1.1 200 OK\r\n\r\n", &[b'x'; 4096]).await;
     assert_eq!(failure, CallFailure::TooLarge { limit: LARGEST });
     assert!(said <= LARGEST + IN_BUFFERS, "{said}");
 }
 
 #[tokio::test]
-async fn an_answer_that_drips_ends_with_its_call() {
+async fn a_dripping_http1_answer_ends_at_the_deadline() {
     let (hook, memory) = (Hook::new().await, MemoryBudget::new(64 << 20));
     let dripping = async {
         let mut socket = hook.hear().await;
@@ -154,7 +154,7 @@ async fn an_answer_that_drips_ends_with_its_call() {
 }
 
 #[tokio::test]
-async fn an_answer_is_held_by_what_it_takes_until_nobody_has_it() {
+async fn an_http1_answer_is_in_the_budget_until_it_is_dropped() {
     let (hook, memory) = (Hook::new().await, MemoryBudget::new(64 << 20));
     let answering = async {
         let mut socket = hook.hear().await;
@@ -175,7 +175,7 @@ async fn an_answer_is_held_by_what_it_takes_until_nobody_has_it() {
 }
 
 #[tokio::test]
-async fn an_answer_that_the_budget_has_no_room_for_is_a_call_failure() {
+async fn an_http1_answer_beyond_the_budget_is_a_call_failure() {
     let (hook, memory) = (Hook::new().await, MemoryBudget::new(100_000));
     let head = b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n";
     let (result, _) = tokio::join!(hook.ask(&memory, LONG), hook.says_without_end(head, b"x"));

@@ -85,7 +85,7 @@ async fn every_face(folder: &tempfile::TempDir, script: HttpScript) -> Vec<(&'st
 }
 
 #[tokio::test]
-async fn a_post_says_what_kube_apiserver_says() {
+async fn a_post_has_the_headers_of_kube_apiserver() {
     let folder = tempfile::tempdir().expect("a folder");
     for (face, hook) in every_face(&folder, HttpScript::Allow).await {
         let channel = channel(&hook);
@@ -151,7 +151,7 @@ async fn every_status_is_a_reply() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_too_large_is_given_up() {
+async fn an_http_answer_beyond_the_limit_is_a_call_failure() {
     let limit = 16 << 20;
     for protocol in [HTTP1, H2] {
         let whole = Bytes::from(vec![b'x'; limit]);
@@ -169,7 +169,7 @@ async fn an_answer_that_is_too_large_is_given_up() {
 }
 
 #[tokio::test]
-async fn an_answer_shorter_than_announced_is_none() {
+async fn an_http_answer_shorter_than_announced_is_a_call_failure() {
     let short = vec![("content-length", "99".to_owned())];
     for protocol in [HTTP1, H2] {
         let hook = HttpHook::tls(HttpScript::Stream(200, short.clone(), Bytes::from_static(b"{}")), &[protocol]).await;
@@ -222,7 +222,7 @@ async fn a_large_shared_body_arrives_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn an_abandoned_call_is_called_off() {
+async fn an_abandoned_http_call_is_cancelled() {
     let folder = tempfile::tempdir().expect("a folder");
     for (face, hook) in every_face(&folder, HttpScript::Hang).await {
         let channel = channel(&hook);
@@ -244,7 +244,7 @@ async fn an_abandoned_call_is_called_off() {
 }
 
 #[tokio::test]
-async fn a_call_abandoned_half_way_out_does_not_keep_its_connection() {
+async fn a_call_abandoned_while_it_is_sent_closes_its_connection() {
     // More than sockets buffer, to a hook that reads nothing.
     let body = Rope::new([Bytes::from(vec![b'x'; 32 << 20])]);
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -300,7 +300,7 @@ async fn an_http_1_connection_is_open_only_once_it_has_carried_a_call() {
 }
 
 #[tokio::test]
-async fn a_hook_that_keeps_no_connection_is_asked_over_new_ones() {
+async fn a_hook_that_closes_connections_is_called_over_new_ones() {
     let hook = HttpHook::plain(HttpScript::AllowAndClose).await;
     let channel = channel(&hook);
     for _ in 0..5 {
@@ -314,7 +314,7 @@ async fn a_hook_that_keeps_no_connection_is_asked_over_new_ones() {
 }
 
 #[tokio::test]
-async fn a_hook_that_gives_up_is_a_lost_connection() {
+async fn a_hook_that_closes_without_an_answer_is_a_connection_failure() {
     for protocol in [HTTP1, H2] {
         let hook = HttpHook::tls(HttpScript::GiveUp, &[protocol]).await;
         let failure = post(&channel(&hook)).await.expect_err("no reply");
@@ -325,7 +325,7 @@ async fn a_hook_that_gives_up_is_a_lost_connection() {
 }
 
 #[tokio::test]
-async fn a_probe_says_why_it_cannot_connect() {
+async fn a_failed_probe_names_the_step() {
     let refused = |hook: &HttpHook, tls| {
         let channel = Channel::open(hook.endpoint(), tls, &[Handle::current()]);
         async move { channel.probe(None, LONG).await.expect_err("no connection").to_string() }
@@ -407,7 +407,7 @@ async fn answer_that_is_not_http_fails_the_call() {
 }
 
 #[tokio::test]
-async fn a_used_connection_that_ends_without_a_word_is_made_good_once() {
+async fn a_call_over_a_stale_connection_is_resent_once() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let channel = at(&listener);
     let (reply, mut first) = tokio::join!(post(&channel), async {
@@ -463,7 +463,7 @@ async fn nothing_is_asked_twice_once_the_hook_has_begun_to_answer() {
 }
 
 #[tokio::test]
-async fn an_idle_connection_that_was_closed_is_not_used() {
+async fn a_closed_idle_connection_is_not_reused() {
     let hook = HttpHook::plain(HttpScript::Allow).await;
     let channel = channel(&hook);
     for _ in 0..20 {

@@ -3,7 +3,9 @@
 #![forbid(unsafe_code)]
 
 pub mod audit;
+pub mod certificates;
 pub mod command;
 pub mod crd;
 pub mod health;
 pub mod log_flags;
+pub mod service;

@@ -8,7 +8,7 @@
 use std::{collections::HashMap, error::Error, fs, path::PathBuf, sync::Arc};
 
 use clap::Parser;
-use gatepost::client::{InitializerClient, NewObject, ObjectChange, ObjectRefusal};
+use gatepost_client::{InitializerClient, NewObject, ObjectChange, ObjectRefusal};
 use serde_json::{Value, json};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
 

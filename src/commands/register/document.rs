@@ -1,11 +1,13 @@
 //! Document: the webhook configuration that leads to Gatepost, and the comments around it.
 
-use gatepost_operator::command::yaml;
+use gatepost_operator::{
+    command::yaml,
+    service::{REGISTRATION, Service},
+};
 use serde_json::{Value, json};
 
 use super::plan::{Plan, SentAlready, WebhookEntry, rules};
 use crate::{
-    commands::service::{REGISTRATION, Service},
     kube::{MANAGED_BY, our_webhooks},
     model::{
         HookType, Reinvocation,

@@ -97,11 +97,13 @@ impl CallRunner {
     /// call. If a reused connection turns out to be dead, that is reported.
     pub(super) async fn run(self, call: Call, choice: ConnectionChoice) -> CallOutcome {
         let deadline = call.deadline;
-        let completed = timeout_at(deadline.into(), self.run_to_end(call, choice)).await;
-        completed.unwrap_or(CallOutcome { result: None, connection: None, http2: false })
+        match timeout_at(deadline.into(), self.run_to_end(call, choice)).await {
+            Ok(outcome) => outcome.unwrap_or_else(failed),
+            Err(_) => CallOutcome { result: None, connection: None, http2: false },
+        }
     }
 
-    async fn run_to_end(&self, call: Call, choice: ConnectionChoice) -> CallOutcome {
+    async fn run_to_end(&self, call: Call, choice: ConnectionChoice) -> Result<CallOutcome, FailedCall> {
         let choice = match choice {
             ConnectionChoice::Wait(offer) => {
                 offer.await.unwrap_or_else(|_| ConnectionChoice::None(at_connect("gatepost is stopping")))
@@ -110,55 +112,50 @@ impl CallRunner {
         };
         let new = match choice {
             ConnectionChoice::Reused(connection) => {
-                return self.post(connection, &call).await.unwrap_or_else(|lost| failed(on_reused_connection(lost)));
+                return self.post(connection, &call).await.map_err(on_reused_connection);
             }
-            ConnectionChoice::DialInTurn => match self.dialler.slot().await {
-                Ok(slot) => NewConnection::Dial(slot),
-                Err(why) => return failed(CallFailure::Connect(why)),
-            },
+            ConnectionChoice::DialInTurn => {
+                NewConnection::Dial(self.dialler.slot().await.map_err(CallFailure::Connect)?)
+            }
             ConnectionChoice::Dialled(socket) => NewConnection::Dialled(socket),
             ConnectionChoice::Dial(slot) => NewConnection::Dial(slot),
-            ConnectionChoice::None(why) => return failed(CallFailure::Connect(why)),
-            ConnectionChoice::Wait(_) => return failed(CallFailure::Connect(at_connect("it waits for ever"))),
+            ConnectionChoice::None(why) => return Err(CallFailure::Connect(why).into()),
+            ConnectionChoice::Wait(_) => return Err(CallFailure::Connect(at_connect("it waits for ever")).into()),
         };
         self.arbiter.run_or_evict_idle(self.run_over_new(call, new)).await
     }
 
     /// Carries out a call over a new connection.
-    async fn run_over_new(&self, call: Call, new: NewConnection) -> CallOutcome {
-        let attempt = match self.arbiter.breaker.try_one(now()) {
-            Ok(attempt) => attempt,
-            Err(failure) => return failed(failure),
-        };
+    async fn run_over_new(&self, call: Call, new: NewConnection) -> Result<CallOutcome, FailedCall> {
+        let attempt = self.arbiter.breaker.try_one(now())?;
         let dialled = match new {
             NewConnection::Dialled(socket) => Ok(HookConnection::Http1(socket)),
             NewConnection::Dial(slot) => self.dialler.dial_with(slot).await,
         };
         let socket = match dialled {
+            Ok(HookConnection::Http1(socket)) => socket,
+            Ok(HookConnection::Http2(connection)) => return Ok(alone(connection, call).await),
             Err(why) => {
                 // A refused connection costs little; one that is lost after its handshake does not.
-                if !matches!(why.step, Step::Resolve | Step::Connect) {
-                    self.arbiter.breaker.failed(attempt, now(), &CallFailure::Connect(why.clone()));
+                let was_refused = matches!(why.step, Step::Resolve | Step::Connect);
+                let failure = CallFailure::Connect(why);
+                if !was_refused {
+                    self.arbiter.breaker.failed(attempt, now(), &failure);
                 }
-                return failed(CallFailure::Connect(why));
+                return Err(failure.into());
             }
-            Ok(HookConnection::Http2(connection)) => return alone(connection, call).await,
-            Ok(HookConnection::Http1(socket)) => socket,
         };
-        let connection = match Http1Connection::over(socket, self.gone.clone()).await {
-            Err(failure) => return failed(failure),
-            Ok(connection) => connection,
-        };
+        let connection = Http1Connection::over(socket, self.gone.clone()).await?;
         match self.post(connection, &call).await {
-            Err(lost) => {
-                if lost.no_response_head {
-                    self.arbiter.breaker.failed(attempt, now(), &lost.failure);
-                }
-                failed(lost.failure)
-            }
-            Ok(completed) => {
+            Ok(outcome) => {
                 self.arbiter.answered();
-                completed
+                Ok(outcome)
+            }
+            Err(error) => {
+                if error.no_response_head {
+                    self.arbiter.breaker.failed(attempt, now(), &error.failure);
+                }
+                Err(error.failure.into())
             }
         }
     }
@@ -224,7 +221,8 @@ pub(super) struct Http1Connection {
     sender: SendRequest<RopeBody>,
     read_limit: ReadLimit,
     driver: AbortHandle,
-    beyond_guarantee: bool,
+    /// True if it is beyond the connections that the hook is guaranteed.
+    pub(super) is_beyond_guarantee: bool,
 }
 
 impl Drop for Http1Connection {
@@ -240,7 +238,7 @@ impl Drop for Http1Connection {
 impl Http1Connection {
     /// Connects over this socket; `gone` is notified when the connection ends.
     pub(super) async fn over(socket: Socket, gone: Arc<Notify>) -> Result<Self, CallFailure> {
-        let (read_limit, beyond_guarantee) = (ReadLimit::default(), socket.is_beyond_guarantee());
+        let (read_limit, is_beyond_guarantee) = (ReadLimit::default(), socket.slot.is_beyond());
         let connected = handshake(socket, read_limit.clone()).await;
         let (sender, connection) =
             connected.map_err(|error| CallFailure::Connect(Unreachable::at(Step::Handshake, error_chain(&error))))?;
@@ -251,16 +249,11 @@ impl Http1Connection {
             }
             gone.notify_one();
         });
-        Ok(Self { sender, read_limit, driver: driver.abort_handle(), beyond_guarantee })
+        Ok(Self { sender, read_limit, driver: driver.abort_handle(), is_beyond_guarantee })
     }
 
     pub(super) fn is_alive(&self) -> bool {
         !self.sender.is_closed()
-    }
-
-    /// True if it is beyond the connections that the hook is guaranteed.
-    pub(super) fn is_beyond_guarantee(&self) -> bool {
-        self.beyond_guarantee
     }
 
     /// Posts, and collects the whole reply. Returns the connection if it can carry another call.

@@ -69,7 +69,6 @@ const EVICTION_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_WAITING_CALLS: usize = 1024;
 
 /// The connections of one client.
-#[derive(Debug)]
 pub(super) struct Pool {
     runner: CallRunner,
     /// The longest idle first.
@@ -185,7 +184,7 @@ impl Pool {
     /// Time at which idle connections have to be checked.
     fn alarm(&self) -> Option<Instant> {
         let longest = self.idle.front()?.since + self.idle_for();
-        let beyond = self.idle.iter().any(|idle| idle.connection.is_beyond_guarantee());
+        let beyond = self.idle.iter().any(|idle| idle.connection.is_beyond_guarantee);
         Some(if beyond { longest.min(now() + EVICTION_CHECK_INTERVAL) } else { longest })
     }
 
@@ -300,7 +299,7 @@ impl Pool {
         let share = &self.runner.dialler.share;
         let mut wanted = share.waiting();
         self.idle.retain(|idle| {
-            let gives_way = wanted > 0 || idle.connection.is_beyond_guarantee() && share.others_wait();
+            let gives_way = wanted > 0 || idle.connection.is_beyond_guarantee && share.others_wait();
             wanted = wanted.saturating_sub(1);
             !gives_way
         });
@@ -317,12 +316,6 @@ struct Queue {
     waiting: VecDeque<oneshot::Sender<ConnectionChoice>>,
     /// Slot that the first of them waits for, besides a connection that becomes free.
     slot: Option<Pin<Box<dyn Future<Output = SlotResult> + Send>>>,
-}
-
-impl std::fmt::Debug for Queue {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Queue").field("waiting", &self.waiting.len()).finish_non_exhaustive()
-    }
 }
 
 impl Queue {

@@ -4,17 +4,14 @@ use std::time::{Duration, SystemTime};
 
 use super::{
     bypass::{listed, reason},
-    metadata::metadata_name,
-    names,
+    names::{self, metadata_name},
 };
 use crate::{
     model::{BreakGlass, break_glass::LONGEST},
     snapshot::{
         NO_PAUSE, SourceFile,
         document::{
-            Documents,
-            kind::DocumentKind,
-            no_key_twice,
+            DocumentKind, Documents, no_key_twice,
             node::{Node, ProblemReport, UNCLEAR},
             problem::quoted,
         },

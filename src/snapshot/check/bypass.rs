@@ -4,7 +4,7 @@ use super::{names, rules};
 use crate::{
     model::{Bypass, BypassEffect, Operation, Rule, Scope, bypass::Who},
     snapshot::document::{
-        dialect::Dialect,
+        Dialect,
         node::{Node, given},
         problem::quoted,
         value::Value,

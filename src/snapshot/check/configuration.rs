@@ -5,10 +5,8 @@ use std::sync::Arc;
 use super::{
     bypass,
     hook::{self, CheckedHook},
-    identity::Identities,
     initializers,
-    metadata::metadata_name,
-    names,
+    names::{self, Identities, metadata_name},
 };
 use crate::{
     model::{Bypass, Hook, Initializer, ResourceInitializers},
@@ -16,8 +14,7 @@ use crate::{
         Origin, ReadFile,
         document::{
             node::Node,
-            unique_names::{UniqueNames, first_use},
-            value::Value,
+            value::{UniqueNames, Value, first_use},
         },
     },
 };

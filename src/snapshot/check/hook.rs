@@ -1,17 +1,24 @@
 //! One entry of `externalAdmissionHooks`, checked and compiled.
 
-use std::{ops::RangeInclusive, sync::Arc, time::Duration};
+use std::{collections::HashSet, ops::RangeInclusive, sync::Arc, time::Duration};
 
-use super::{client_config, match_conditions, names, protocol, rollout, rules, selector};
+use super::{
+    client_config::{self, HookLocation},
+    names::{self, is_dns_1035_label},
+    rules, selector,
+};
 use crate::{
     cel::Condition,
-    model::{Dispatch, FailurePolicy, Hook, HookType, MatchPolicy, Reinvocation, Rollout, SideEffects},
+    model::{
+        Dispatch, Endpoint, FailurePolicy, Hook, HookType, HttpForm, MatchPolicy, OnProbeFailure, Protocol,
+        Reinvocation, ReviewVersion, Rollout, SideEffects, Transport,
+    },
     snapshot::{
         ReadFile,
         document::{
-            dialect::Dialect,
+            Dialect,
             node::{Node, UNCLEAR, given},
-            problem::quoted,
+            problem::{one_of, quoted},
             value::Value,
         },
     },
@@ -64,6 +71,7 @@ pub(crate) const DISPATCHES: [(&str, Dispatch); 2] =
 
 /// Default timeout of a hook. As upstream.
 pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// The shortest and longest time that may be said.
 const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(30);
 
@@ -92,7 +100,7 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<CheckedHook> {
     let name = name(&at.key("name"));
     let hook_type = given(at.key("type")).map_or(Some(HookType::Validating), |at| at.choice(&TYPES));
     let client = client_config::check(&at.key("clientConfig"), Dialect::Gatepost, read);
-    let asked = client.and_then(|client| protocol::check(at, client));
+    let asked = client.and_then(|client| check_protocol(at, client));
     let rules = rule_list(&at.key("rules"));
     let match_policy = match_policy(&at.key("matchPolicy"));
     let side_effects =
@@ -146,8 +154,8 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<CheckedHook> {
     });
     let namespace_selector = selector::check(&at.key("namespaceSelector"), Dialect::Gatepost);
     let object_selector = selector::check(&at.key("objectSelector"), Dialect::Gatepost);
-    let conditions = match_conditions::check(&at.key("matchConditions"));
-    let (create_as, rollout) = rollout::check(&at.key("rollout"));
+    let conditions = selector::check_match_conditions(&at.key("matchConditions"));
+    let (create_as, rollout) = check_rollout(&at.key("rollout"));
     if at.problems() > before {
         return None;
     }
@@ -252,4 +260,150 @@ const WAITS: &str = "and no apiserver waits longer than 30 s for a webhook";
 /// `timeoutSeconds`, as upstream has it.
 pub(crate) fn whole_seconds(at: &Node<'_>) -> Option<Duration> {
     Some(Duration::from_secs(at.integer(1..=30, WAITS)?.try_into().ok()?))
+}
+
+/// Values of `protocol`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Word {
+    Grpc,
+    Json,
+    Protobuf,
+    Legacy,
+}
+
+pub(crate) const WORDS: [(&str, Word); 4] =
+    [("grpc", Word::Grpc), ("json", Word::Json), ("protobuf", Word::Protobuf), ("legacy", Word::Legacy)];
+
+/// Checks what an entry of ours says of its protocol, beside how it is reached: the URL's scheme decides, and where
+/// there is a service the word does.
+pub(crate) fn check_protocol(at: &Node<'_>, client: HookLocation) -> Option<(Endpoint, Protocol)> {
+    let HookLocation { mut endpoint, path } = client;
+    let (word, versions, config) = (at.key("protocol"), at.key("admissionReviewVersions"), at.key("clientConfig"));
+    let by_service = config.key("service").present();
+    let chosen = match (word.present(), endpoint.transport) {
+        (true, _) => word.choice(&WORDS)?,
+        (false, Transport::Grpc) => Word::Grpc,
+        (false, Transport::Http) => Word::Json,
+    };
+    let wanted = if chosen == Word::Grpc { Transport::Grpc } else { Transport::Http };
+    if by_service {
+        endpoint.transport = wanted;
+    } else if endpoint.transport != wanted {
+        let fitting = match endpoint.transport {
+            Transport::Grpc => one_of(&["grpc"]),
+            Transport::Http => one_of(&["json", "protobuf", "legacy"]),
+        };
+        word.problem(
+            "is not what the scheme of clientConfig.url says",
+            "and either could be the one that is meant",
+            format!("write {fitting}, or change the URL"),
+        );
+        return None;
+    }
+    let service = config.key("service");
+    let unused = match chosen {
+        Word::Grpc => [Some(service.key("path")), Some(versions)],
+        Word::Legacy => [None, Some(versions)],
+        Word::Json | Word::Protobuf => [None, None],
+    };
+    for key in unused.iter().flatten().filter(|key| key.present()) {
+        key.problem(
+            "has no meaning in this hook's protocol",
+            "so it would have no effect",
+            "remove it, or write protocol: json or protobuf",
+        );
+    }
+    let version = match unused[1] {
+        None if versions.present() => review_versions(&versions)?,
+        _ => ReviewVersion::V1,
+    };
+    let form = match chosen {
+        Word::Grpc => return Some((endpoint, Protocol::Grpc)),
+        Word::Json => HttpForm::Json(version),
+        Word::Protobuf => HttpForm::Protobuf(version),
+        Word::Legacy => HttpForm::Legacy,
+    };
+    Some((endpoint, Protocol::Http { path: path.into(), form }))
+}
+
+/// The version to send: the first of those listed that is known. Checked as upstream does,
+/// `docs/reference/webhook-semantics.md` §14; versions that nobody knows yet may stand beside a known one.
+pub(crate) fn review_versions(at: &Node<'_>) -> Option<ReviewVersion> {
+    const FIX: &str = "list the versions of AdmissionReview that the hook reads: [v1]";
+    if !at.required("so no review could be sent", FIX) {
+        return None;
+    }
+    let texts = at.texts()?;
+    if texts.is_empty() {
+        at.problem("is empty", "so no review could be sent", FIX);
+        return None;
+    }
+    let mut seen = HashSet::new();
+    for (item, text) in at.items().zip(&texts) {
+        if !seen.insert(*text) {
+            item.problem(format!("{} is listed twice", quoted(text)), "which no apiserver accepts", "keep one of them");
+        } else if !is_dns_1035_label(text) {
+            item.problem(
+                format!("{} is not a version", quoted(text)),
+                "which no apiserver accepts",
+                "write v1 or v1beta1",
+            );
+        }
+    }
+    let version = ReviewVersion::choose(&texts);
+    if version.is_none() {
+        at.problem("holds no version that is known here", "so no review could be sent", "list v1 or v1beta1");
+    }
+    version
+}
+
+/// The keys of `rollout`.
+pub(crate) const ROLLOUT_KEYS: [&str; 3] = ["createAs", "probeWithin", "onProbeFailure"];
+
+pub(crate) const ON_PROBE_FAILURE: [(&str, OnProbeFailure); 2] =
+    [("Wait", OnProbeFailure::Wait), ("Enforce", OnProbeFailure::Enforce)];
+
+/// The shortest and longest time that may be said.
+const WITHIN: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 60 * 60);
+
+/// Rollout of an entry: the failure policy in force meanwhile, where there is one, and the bound on probing.
+pub(crate) fn check_rollout(at: &Node<'_>) -> (Option<FailurePolicy>, Rollout) {
+    let mut rollout = Rollout::default();
+    if !at.present() || !at.is_map_of(&ROLLOUT_KEYS) {
+        return (None, rollout);
+    }
+    if !ROLLOUT_KEYS.iter().any(|key| at.key(key).present()) {
+        at.problem(
+            "is empty",
+            "so it would have no effect",
+            "write createAs: Ignore, probeWithin or onProbeFailure, or remove rollout",
+        );
+    }
+    if let Some(within) = given(at.key("probeWithin")).and_then(|at| probe_within(&at)) {
+        rollout.probe_within = within;
+    }
+    if let Some(choice) = given(at.key("onProbeFailure")).and_then(|at| at.choice(&ON_PROBE_FAILURE)) {
+        rollout.on_probe_failure = choice;
+    }
+    let create_as = given(at.key("createAs")).and_then(|at| at.choice(&[("Ignore", FailurePolicy::Ignore)]));
+    (create_as, rollout)
+}
+
+fn probe_within(at: &Node<'_>) -> Option<Duration> {
+    const FIX: &str = "write a time from 1s to 24h, such as 5m";
+    let Value::Text(text) = at.value else {
+        at.problem(format!("is {}, not a time with its unit", at.value.kind()), UNCLEAR, FIX);
+        return None;
+    };
+    match humantime::parse_duration(text) {
+        Ok(time) if WITHIN.contains(&time) => Some(time),
+        Ok(_) => {
+            at.problem(format!("{} is out of range", quoted(text)), "and a rollout waits no longer than a day", FIX);
+            None
+        }
+        Err(_) => {
+            at.problem(format!("{} is not a time with its unit", quoted(text)), UNCLEAR, FIX);
+            None
+        }
+    }
 }

@@ -1,9 +1,7 @@
 //! `resourceInitializers`, checked and compiled.
 
 mod built_in;
-mod stored;
 
-use crate::model::initialization::{MAX_PENDING, order};
 use std::{collections::HashSet, ops::RangeInclusive, time::Duration};
 
 use super::{
@@ -16,18 +14,21 @@ use crate::{
     model::{
         Claimants, FailurePolicy, Initializer, Operation, ResourceInitializers, Rule, Scope, Selector, SideEffects,
         bypass::Who,
+        initialization::{MAX_PENDING, Unfit, order, unfit},
     },
     snapshot::document::{
-        dialect::Dialect,
+        Dialect,
         node::{Node, given},
         problem::quoted,
         value::Value,
     },
 };
+
 #[cfg(test)]
 pub(crate) use built_in::{KEYS as BUILT_IN_KEYS, PULL_POLICIES, RESOURCE_KEYS};
 
 pub(crate) const KEYS: [&str; 5] = ["apiGroup", "resource", "initializers", "mayInitialize", "stored"];
+
 /// The keys of one initializer.
 pub(crate) const ONE_KEYS: [&str; 12] = [
     "name",
@@ -43,8 +44,10 @@ pub(crate) const ONE_KEYS: [&str; 12] = [
     "parallel",
     "changes",
 ];
+
 /// The keys of those that may claim a name.
 pub(crate) const ATTACH_KEYS: [&str; 2] = ["commonNames", "tokenSha256"];
+
 /// The keys of those that may write a list themselves.
 pub(crate) const WHO_KEYS: [&str; 3] = ["users", "groups", "serviceAccounts"];
 
@@ -53,6 +56,7 @@ pub(crate) const POLICIES: [(&str, FailurePolicy); 2] =
 
 /// Ways in which objects are stored unfinished, and whether it is by label.
 pub(crate) const STORED: [(&str, bool); 1] = [("Label", true)];
+
 /// Parts of an object that an initializer may say it changes, and whether that is its metadata alone.
 pub(crate) const CHANGES: [(&str, bool); 1] = [("Metadata", true)];
 
@@ -62,8 +66,10 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The shortest and longest time that may be said.
 const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(24 * 60 * 60);
+
 /// The longest time of one that acts while a request is held.
 const IN_FLIGHT: Duration = Duration::from_secs(30);
+
 /// Reason for them, and what to write instead.
 const WAITS: (&str, &str) = ("and no object waits longer than a day", "write a time from 1ms to 24h, such as 250ms");
 
@@ -134,7 +140,7 @@ pub(crate) fn check(at: &Node<'_>) -> Option<ResourceInitializers> {
     let initializers = in_order(&list, initializers)?;
     let (group, resource) = (group_name?, resource_name?);
     if by_label {
-        stored::check(at, (group, resource), &initializers);
+        check_stored(at, (group, resource), &initializers);
     }
     (at.problems() == before).then_some(())?;
     let (api_group, resource) = (group.into(), resource.into());
@@ -340,4 +346,30 @@ fn name<'a>(at: &Node<'a>) -> Option<&'a str> {
         return None;
     }
     Some(text)
+}
+
+/// Reports what keeps objects of that resource from being stored unfinished.
+pub(super) fn check_stored(at: &Node<'_>, (group, resource): (&str, &str), initializers: &[Initializer]) {
+    let place = at.key("stored");
+    let these = quoted(resource);
+    let unfit = unfit(group, resource).map(|unfit| match unfit {
+        Unfit::NotStored => ("marks objects that are stored", format!("and those of {these} are not")),
+        Unfit::Needed(why) => {
+            ("hides objects until they are initialized", format!("and those of {these} must be seen: {why}"))
+        }
+    });
+    if let Some((what, why)) = unfit {
+        return place.problem(what, why, "remove it: they are initialized in flight");
+    }
+    if (group, resource) != ("", "pods") {
+        return;
+    }
+    for one in initializers.iter().filter(|one| !one.leaves_spec()) {
+        place.problem(
+            format!("stores Pods before {} acts", quoted(&one.name)),
+            "and the spec of a stored Pod cannot be changed",
+            "remove it, so that Pods are initialized in flight; or, where it changes labels and annotations alone, say \
+             `changes: Metadata` of that initializer",
+        );
+    }
 }

@@ -1,6 +1,14 @@
 //! Names: the syntaxes that Kubernetes gives to names, label keys and label values.
 //! Source: `k8s.io/apimachinery/pkg/util/validation`.
 
+use std::{collections::HashMap, sync::Arc};
+
+use super::selector;
+use crate::{
+    model::Labels,
+    snapshot::document::{node::Node, problem::quoted, value::Value},
+};
+
 /// A DNS-1123 label: lower-case letters, digits and `-`, at most 63, a letter or digit at both ends.
 pub fn is_dns_label(name: &str) -> bool {
     name.len() <= 63 && is_dns_part(name)
@@ -49,13 +57,95 @@ fn is_label_word(word: &str) -> bool {
 /// Form of a DNS subdomain, as advice.
 pub(crate) const SUBDOMAIN: &str =
     "write lower-case letters, digits, - and dots, at most 253, such as no-latest.example.com";
+
 /// Form of a DNS label, as advice.
 pub(crate) const LABEL: &str = "write lower-case letters, digits and -, at most 63, such as kube-system";
+
 /// Form of a label's key, as advice.
 pub(crate) const KEY: &str = "write a name of at most 63 letters, digits, -, _ and dots, \
      with a DNS name and / before it if wanted, such as example.com/tier";
+
 /// Form of a label's value, as advice.
 pub(crate) const VALUE: &str = "write at most 63 letters, digits, -, _ and dots, or nothing";
+
+/// Fields of Kubernetes' ObjectMeta. Only the name and a namespace's labels mean anything here.
+const METADATA: [&str; 15] = [
+    "name",
+    "labels",
+    "annotations",
+    "namespace",
+    "generateName",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "finalizers",
+    "ownerReferences",
+    "managedFields",
+    "selfLink",
+];
+
+/// The name in an object's metadata, which must be there.
+pub(crate) fn metadata_name<'a>(metadata: &'a Node<'_>, good: fn(&str) -> bool, fix: &str) -> Option<&'a str> {
+    if metadata.present() && !metadata.is_map_of(&METADATA) {
+        return None;
+    }
+    let Value::Text(name) = metadata.value.get("name").unwrap_or(&Value::Null) else {
+        let place = metadata.key("name");
+        if place
+            .required("and messages speak of an object by its name", "every object has a name: metadata: {name: ...}")
+        {
+            place.wrong_type("a text");
+        }
+        return None;
+    };
+    if !good(name) {
+        metadata.key("name").problem(format!("{} is not a name", quoted(name)), "which no apiserver accepts", fix);
+        return None;
+    }
+    Some(name)
+}
+
+/// The label that every namespace carries without saying so.
+pub const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+/// A namespace's name and labels.
+pub(crate) type Named = (Arc<str>, Arc<Labels>);
+
+/// Checks a namespace; what is wrong is reported.
+pub(crate) fn check(at: &Node<'_>) -> Option<Named> {
+    let metadata = at.key("metadata");
+    let name = metadata_name(&metadata, is_dns_label, LABEL);
+    let labels = metadata.key("labels");
+    let written: Vec<_> = if labels.present() { selector::labelled(&labels) } else { Vec::new() };
+    let name = name?;
+    if written.iter().any(|(key, value)| *key == NAME_LABEL && *value != name) {
+        labels.key(NAME_LABEL).problem(
+            format!("is not {}", quoted(name)),
+            "and this label is always the namespace's own name",
+            "remove it; it is implied",
+        );
+    }
+    let labels: Labels = written.into_iter().chain([(NAME_LABEL, name)]).collect();
+    Some((name.into(), labels.into()))
+}
+
+/// Gives out ids. Source: `docs/reference/webhook-semantics.md` §3.
+#[derive(Default)]
+pub(crate) struct Identities(HashMap<String, usize>);
+
+impl Identities {
+    /// `<prefix><configuration>/<hook>/<n>`, where n counts how often the rest was given out before.
+    pub(crate) fn next(&mut self, prefix: &str, configuration: &str, hook: &str) -> Arc<str> {
+        let name = format!("{prefix}{configuration}/{hook}");
+        let before = self.0.entry(name.clone()).or_default();
+        let id = format!("{name}/{before}");
+        *before += 1;
+        id.into()
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -78,5 +168,13 @@ mod tests {
             assert!(!is_qualified_name(bad), "{bad}");
         }
         assert!(is_label_value("") && is_label_value("a.B-c_0") && !is_label_value("a b") && !is_label_value("a/b"));
+    }
+
+    #[test]
+    fn no_two_are_equal() {
+        let mut identities = Identities::default();
+        let ids = [("", "c", "h"), ("", "c", "h"), ("manifest/", "c", "h"), ("", "d", "h")]
+            .map(|(prefix, configuration, hook)| identities.next(prefix, configuration, hook));
+        assert_eq!(ids.each_ref().map(|id| &**id), ["c/h/0", "c/h/1", "manifest/c/h/0", "d/h/0"]);
     }
 }

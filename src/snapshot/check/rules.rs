@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::never_matches::dead;
 use crate::{
     model::{Operation, Rule, Scope},
-    snapshot::document::{dialect::Dialect, node::Node, problem::quoted},
+    snapshot::document::{Dialect, node::Node, problem::quoted},
 };
 
 pub(crate) const KEYS: [&str; 8] =

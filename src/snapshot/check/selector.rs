@@ -1,20 +1,25 @@
 //! Selectors as people write them: `matchLabels` and `matchExpressions`, checked and compiled.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    sync::Arc,
+};
 
 use super::names::{KEY, VALUE, is_label_value, is_qualified_name};
 use crate::{
+    cel::Condition,
     model::{Selector, selector::Requirement},
     snapshot::document::{
-        dialect::Dialect,
+        Dialect,
         node::{Node, UNCLEAR},
-        problem::quoted,
+        problem::{one_line, quoted},
         value::Value,
     },
 };
 
 /// The keys of a selector, and of one of its requirements.
 pub(crate) const KEYS: [&str; 2] = ["matchLabels", "matchExpressions"];
+
 pub(crate) const REQUIREMENT_KEYS: [&str; 3] = ["key", "operator", "values"];
 
 #[derive(Clone, Copy)]
@@ -168,4 +173,63 @@ fn can_hold(at: &Node<'_>, requirements: &[Requirement]) {
             );
         }
     }
+}
+
+/// The most that one hook may have. As upstream.
+const MOST: usize = 64;
+
+/// Checks and compiles a hook's conditions. Source: `docs/reference/webhook-semantics.md` §14.
+pub(crate) fn check_match_conditions(at: &Node<'_>) -> Arc<[Condition]> {
+    if !at.present() || !at.is_list() {
+        return Arc::default();
+    }
+    let mut conditions = Vec::new();
+    if at.items().count() > MOST {
+        at.problem(
+            format!("holds more than {MOST} conditions"),
+            "which no apiserver accepts",
+            "join some of them with &&",
+        );
+    }
+    let mut seen = HashSet::new();
+    for item in at.items().filter(|item| item.is_map_of(&["name", "expression"])) {
+        let (name, expression) = (item.key("name"), item.key("expression"));
+        if let Some(text) = given(&name, "every condition has a name, unique in its hook") {
+            if !is_qualified_name(text) {
+                name.problem(format!("{} is not a name", quoted(text)), "which no apiserver accepts", KEY);
+            } else if !seen.insert(text.to_owned()) {
+                name.problem(
+                    format!("{} is listed twice", quoted(text)),
+                    "so messages could not tell them apart",
+                    "rename one, or remove one",
+                );
+            }
+        }
+        let Some(text) = given(&expression, "write an expression, or remove the condition") else { continue };
+        // More than may be there are not compiled either.
+        if conditions.len() >= MOST {
+            continue;
+        }
+        let name = if let Value::Text(name) = name.value { &**name } else { "" };
+        match Condition::compile(name, text) {
+            Ok(condition) => conditions.push(condition),
+            Err(why) => expression.problem(
+                format!("cannot be evaluated: {}", one_line(&why)),
+                "so whether the hook is asked could not be decided",
+                "correct the expression; where an apiserver accepts it as it is, leave this webhook registered there",
+            ),
+        }
+    }
+    conditions.into()
+}
+
+/// A text that holds more than spaces.
+fn given<'a>(at: &Node<'a>, fix: &str) -> Option<&'a str> {
+    let why = "so whether the hook is asked could not be decided";
+    let text = if at.required(why, fix) { at.text()? } else { return None };
+    if text.trim().is_empty() {
+        at.problem("is empty", why, fix);
+        return None;
+    }
+    Some(text)
 }

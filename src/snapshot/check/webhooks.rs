@@ -2,18 +2,26 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use super::{configuration::Configuration, hook::DISPATCHES, metadata::metadata_name, names, rollout, webhook};
+use super::{
+    client_config,
+    configuration::Configuration,
+    hook::{self, CheckedHook, DEFAULT_TIMEOUT, DISPATCHES, REINVOCATIONS, match_policy, whole_seconds},
+    names::{self, metadata_name},
+    rules, selector,
+};
 use crate::{
     model::{
-        HookType, OnProbeFailure, Rollout,
+        FailurePolicy, Hook, HookType, HttpForm, OnProbeFailure, Protocol, Reinvocation, Rollout, SideEffects,
+        Transport,
         registration::{MANAGED_BY, is_our_webhook},
     },
     snapshot::{
         ReadFile,
         document::{
+            Dialect,
             node::{Node, given},
-            unique_names::first_use,
-            value::Value,
+            problem::quoted,
+            value::{Value, first_use},
         },
     },
 };
@@ -21,6 +29,7 @@ use crate::{
 /// Suffix of a configuration's name that stands beside the apiserver and not in its store:
 /// `docs/reference/webhook-semantics.md` §13. Such ones are asked first, and also about the configuration of admission.
 pub const STATIC: &str = ".static.k8s.io";
+
 /// Annotation, and its value, of a configuration that is not static, whatever its name ends with: it comes from an
 /// apiserver's store, which takes such names where it knows of no static ones. As good is a `uid`, which only a store
 /// gives.
@@ -40,7 +49,7 @@ const ON_PROBE_FAILURE: &str = "gatepost.dev/on-probe-failure";
 /// Annotations of which another word than these is a problem.
 const WORDS: [(&str, [&str; 2]); 2] = [
     (DISPATCH, [DISPATCHES[0].0, DISPATCHES[1].0]),
-    (ON_PROBE_FAILURE, [rollout::ON_PROBE_FAILURE[0].0, rollout::ON_PROBE_FAILURE[1].0]),
+    (ON_PROBE_FAILURE, [hook::ON_PROBE_FAILURE[0].0, hook::ON_PROBE_FAILURE[1].0]),
 ];
 
 /// Has this annotation a word that it cannot have?
@@ -88,7 +97,7 @@ pub(crate) fn check(at: &Node<'_>, hook_type: HookType, read: ReadFile<'_>) -> O
                     "write the url",
                 );
             }
-            hooks.extend(webhook::check(&item, hook_type, read));
+            hooks.extend(check_webhook(&item, hook_type, read));
         }
     }
     let at_once = metadata.value.get("annotations").and_then(|annotations| annotations.text_of(CALL_AT_ONCE));
@@ -99,7 +108,7 @@ pub(crate) fn check(at: &Node<'_>, hook_type: HookType, read: ReadFile<'_>) -> O
     let dispatch = given(annotations.key(DISPATCH)).filter(|_| hook_type == HookType::Mutating);
     let dispatch = dispatch.and_then(|at| at.choice(&DISPATCHES));
     let on_probe_failure = given(annotations.key(ON_PROBE_FAILURE));
-    let on_probe_failure = on_probe_failure.and_then(|at| at.choice(&rollout::ON_PROBE_FAILURE)).unwrap_or_default();
+    let on_probe_failure = on_probe_failure.and_then(|at| at.choice(&hook::ON_PROBE_FAILURE)).unwrap_or_default();
     for entry in &mut hooks {
         entry.rollout.on_probe_failure = on_probe_failure;
         entry.state = states.get(&*entry.hook.name).map(|state| Box::from(*state));
@@ -130,4 +139,104 @@ pub(crate) fn refuse_our_own(at: &Node<'_>) {
         "so Gatepost would ask itself",
         "keep it out of here and apply it with kubectl; `gatepost check CONFIGURATION --against FILE` compares the two",
     );
+}
+
+const KEYS: [&str; 12] = [
+    "name",
+    "clientConfig",
+    "rules",
+    "failurePolicy",
+    "matchPolicy",
+    "namespaceSelector",
+    "objectSelector",
+    "sideEffects",
+    "timeoutSeconds",
+    "admissionReviewVersions",
+    "matchConditions",
+    // Only a mutating webhook's; last, so that the others' list is this one without it.
+    "reinvocationPolicy",
+];
+
+const POLICIES: [(&str, FailurePolicy); 2] = [("Fail", FailurePolicy::Fail), ("Ignore", FailurePolicy::Ignore)];
+
+const SIDE_EFFECTS: [(&str, SideEffects); 2] =
+    [("None", SideEffects::None), ("NoneOnDryRun", SideEffects::NoneOnDryRun)];
+
+/// Checks one entry; what is wrong is reported.
+pub(crate) fn check_webhook(at: &Node<'_>, hook_type: HookType, read: ReadFile<'_>) -> Option<CheckedHook> {
+    let keys = match hook_type {
+        HookType::Validating => &KEYS[..KEYS.len() - 1],
+        HookType::Mutating => &KEYS[..],
+    };
+    if !at.is_map_of(keys) {
+        return None;
+    }
+    let before = at.problems();
+    let name = name(&at.key("name"));
+    let client = client_config::check(&at.key("clientConfig"), Dialect::Kubernetes, read);
+    let rules = given(at.key("rules")).map_or(Vec::new(), |list| rules::list(&list, Dialect::Kubernetes));
+    let failure_policy = given(at.key("failurePolicy")).map_or(Some(FailurePolicy::Fail), |at| at.choice(&POLICIES));
+    let match_policy = match_policy(&at.key("matchPolicy"));
+    let namespace_selector = selector::check(&at.key("namespaceSelector"), Dialect::Kubernetes);
+    let object_selector = selector::check(&at.key("objectSelector"), Dialect::Kubernetes);
+    let side_effects = side_effects(&at.key("sideEffects"));
+    let timeout = given(at.key("timeoutSeconds")).map_or(Some(DEFAULT_TIMEOUT), |at| whole_seconds(&at));
+    let version = hook::review_versions(&at.key("admissionReviewVersions"));
+    let conditions = selector::check_match_conditions(&at.key("matchConditions"));
+    // Of a validating webhook the key is unknown, and found so above.
+    let reinvocation =
+        given(at.key("reinvocationPolicy")).map_or(Some(Reinvocation::Never), |at| at.choice(&REINVOCATIONS));
+    if at.problems() > before {
+        return None;
+    }
+    let (failure_policy, mut client) = (failure_policy?, client?);
+    client.endpoint.transport = Transport::Http;
+    let hook = Hook {
+        name: name?.into(),
+        hook_type,
+        id: "".into(),
+        rules,
+        match_policy: match_policy?,
+        sees_admission_config: false,
+        endpoint: client.endpoint,
+        protocol: Protocol::Http { path: client.path.into(), form: HttpForm::Json(version?) },
+        failure_policy,
+        timeout: timeout?,
+        side_effects: side_effects?,
+        reinvocation: reinvocation?,
+        dispatch: None,
+        isolated: false,
+        namespace_selector,
+        object_selector,
+    };
+    Some(CheckedHook {
+        hook,
+        declared_policy: failure_policy,
+        rolling_out: false,
+        rollout: Rollout::default(),
+        conditions,
+        state: None,
+        place: at.place(),
+    })
+}
+
+const REFUSED: &str = "which no apiserver accepts";
+
+fn name<'a>(at: &Node<'a>) -> Option<&'a str> {
+    const FIX: &str = "write a DNS name of at least three parts: no-latest.policy.example.com";
+    let text = if at.required(REFUSED, FIX) { at.text()? } else { return None };
+    if text.is_empty() {
+        at.problem("is empty", REFUSED, FIX);
+    } else if !names::is_dns_subdomain(text) || text.split('.').count() < 3 {
+        at.problem(format!("{} is not a name of a webhook", quoted(text)), REFUSED, FIX);
+    }
+    Some(text)
+}
+
+fn side_effects(at: &Node<'_>) -> Option<SideEffects> {
+    if at.required("so whether a dry run may reach it is not known", "declare sideEffects: None or NoneOnDryRun") {
+        at.choice(&SIDE_EFFECTS)
+    } else {
+        None
+    }
 }

@@ -1,31 +1,30 @@
 //! Coverage: hooks beside a registration with an apiserver. A hook is never asked about a request that the registration
 //! does not send.
 
-mod atom;
-mod initializers;
 pub mod selectors;
 
 use std::{
     borrow::Cow,
     collections::{BTreeSet, HashMap},
     fmt,
+    time::Duration,
 };
 
 use serde_json::Value;
 
 use self::selectors::{implies, is_within, names_left_out, without};
-pub use self::{
-    atom::{Atom, atoms_of},
-    initializers::{as_a_guard, as_a_hook, is_of_initializers},
-};
 use super::{
     Snapshot, checked_webhook_configuration,
-    document::{kind::webhooks_kind, problem::is_reason},
+    document::{problem::is_reason, webhooks_kind},
 };
 use crate::model::{
-    FailurePolicy, Hook, HookType, MatchPolicy, Protocol, Selector,
+    Endpoint, FailurePolicy, Hook, HookType, MatchPolicy, Operation, Protocol, Reinvocation, ResourceInitializers,
+    Rule, Scope, Selector, SideEffects, Transport,
+    hook::Address,
     registration::{SENT_ALREADY, Segment},
 };
+
+pub use self::selectors::{Atom, atoms_of};
 
 /// Path at which Gatepost takes reviews for hooks of that type that are not of one version.
 pub const fn path(hook_type: HookType) -> &'static str {
@@ -145,6 +144,7 @@ struct Missing {
 }
 
 const REGISTER: &str = "run `gatepost register --config PATH` and apply what it prints";
+
 const NOT_SENT: &str = "so the hook is never asked about it";
 
 impl Registration {
@@ -393,5 +393,70 @@ impl RegisteredWebhook {
         let own = names_left_out(&hook.namespace_selector).unwrap_or_default();
         let names = names_left_out(&more)?;
         Some(names.into_iter().filter(|name| !own.contains(name)).map(str::to_owned).collect())
+    }
+}
+
+/// The longest time that an apiserver waits for a webhook.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// The beginning of the names of such hooks.
+const PREFIX: &str = "initializers of ";
+
+/// Is this the name of such a hook? No other may be called so: names have no blanks.
+pub fn is_of_initializers(name: &str) -> bool {
+    name.starts_with(PREFIX)
+}
+
+/// All initializers of a resource as if they were one mutating hook, so that it is compared with registrations as a
+/// hook is. It is never called.
+pub fn as_a_hook(entry: &ResourceInitializers) -> Hook {
+    let mut rules = vec![rule(entry, Operation::Create, &[""])];
+    if entry.by_label {
+        rules.push(rule(entry, Operation::Update, &["", "/*"]));
+    }
+    hook(entry, HookType::Mutating, rules)
+}
+
+/// The check of what others write of objects that are stored by label, as if it were one validating hook: it comes after
+/// all that may change the object. `None` where they are not.
+pub fn as_a_guard(entry: &ResourceInitializers) -> Option<Hook> {
+    let rules = || vec![rule(entry, Operation::Create, &[""]), rule(entry, Operation::Update, &["", "/*"])];
+    entry.by_label.then(|| hook(entry, HookType::Validating, rules()))
+}
+
+/// A rule for that operation on these of its subresources, in every version.
+fn rule(entry: &ResourceInitializers, operation: Operation, subresources: &[&str]) -> Rule {
+    Rule {
+        operations: vec![operation],
+        api_groups: vec![entry.api_group.clone()],
+        api_versions: vec!["*".into()],
+        resources: subresources.iter().map(|sub| format!("{}{sub}", entry.resource).into()).collect(),
+        scope: Scope::Any,
+    }
+}
+
+fn hook(entry: &ResourceInitializers, hook_type: HookType, rules: Vec<Rule>) -> Hook {
+    let initializers = &entry.initializers;
+    let acts = |one: &&crate::model::Initializer| entry.by_label || one.acts_in_flight();
+    let closed = initializers.iter().filter(acts).any(|one| one.failure_policy != FailurePolicy::Ignore);
+    Hook {
+        name: format!("{PREFIX}{}", entry.noun()).into(),
+        hook_type,
+        id: "".into(),
+        rules,
+        match_policy: MatchPolicy::Exact,
+        sees_admission_config: false,
+        endpoint: Endpoint { address: Address::Unix("".into()), tls: None, transport: Transport::Grpc },
+        protocol: Protocol::Grpc,
+        failure_policy: if closed { FailurePolicy::Fail } else { FailurePolicy::Ignore },
+        // An initializer that has more time does not act while the request waits.
+        timeout: initializers.iter().map(|one| one.timeout.min(LONGEST)).max().unwrap_or_default(),
+        side_effects: SideEffects::None,
+        reinvocation: Reinvocation::Never,
+        dispatch: None,
+        isolated: false,
+        // A list that a client writes counts whatever the selectors are.
+        namespace_selector: Selector::default(),
+        object_selector: Selector::default(),
     }
 }

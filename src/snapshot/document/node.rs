@@ -3,8 +3,7 @@
 use std::{cell::RefCell, fmt::Write as _};
 
 use super::{
-    problem::{Problem, one_of, quoted},
-    spelling::nearest,
+    problem::{Problem, nearest, one_of, quoted},
     value::Value,
 };
 

@@ -4,36 +4,18 @@
 //! they are put in order, and each hook's mends are joined into one patch, since a merge patch replaces lists as a
 //! whole. Advice for operators about each finding is in `docs/runlevels.md`.
 
-mod admission_config;
-mod called_by_nobody;
-mod each_other;
-mod ephemeral;
 mod finding;
-mod graph;
+mod gaps;
 mod initializers;
-mod kept_away;
-mod level;
-mod mend;
-mod never_matches;
-mod own_pods;
-mod requests;
+mod reach;
 mod runlevel;
-mod scale;
-mod severity;
-mod system;
-mod turns;
-mod updates;
-mod versions;
+mod startup;
 mod view;
-mod vital;
 
 use self::{finding::Found, view::View};
 pub use self::{
-    finding::{Concerned, Finding, Remedy},
-    level::{HOOKS, LABEL, SYSTEM},
-    mend::written_selector,
-    runlevel::{Advice, levels},
-    severity::Severity,
+    finding::{Concerned, Finding, Remedy, Severity, written_selector},
+    runlevel::{Advice, HOOKS, LABEL, SYSTEM, levels},
 };
 use super::{NO_PAUSE, Pause, Snapshot};
 
@@ -53,21 +35,21 @@ impl Snapshot {
         let view = View::new(self, &initializers, pause);
         let mut found: Vec<Found> = Vec::new();
         for look in [
-            own_pods::look,
-            each_other::look,
-            system::look,
-            vital::look,
+            startup::blocks_own_pods,
+            startup::need_each_other,
+            startup::over_system_pods,
+            startup::over_vital_objects,
             runlevel::look,
-            admission_config::look,
-            kept_away::look,
-            ephemeral::look,
-            updates::look,
-            versions::look,
-            scale::look,
-            never_matches::look,
-            called_by_nobody::look,
-            own_pods::look_everywhere,
-            turns::look,
+            reach::over_admission_config,
+            reach::over_reviews_of_access,
+            gaps::misses_ephemeral_containers,
+            gaps::misses_updates,
+            gaps::misses_versions,
+            gaps::misses_scale,
+            gaps::never_matches,
+            reach::called_by_nobody,
+            startup::look_everywhere,
+            initializers::turns_too_long,
         ] {
             look(&view, &mut found);
             pause();

@@ -15,12 +15,12 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::checked_file::{CheckedFile, Faulty};
+use super::load_cache::{CheckedFile, Faulty};
 use crate::snapshot::{
     Problem,
     document::{
         problem::one_line,
-        unique_names::{UniqueName, UniqueNames},
+        value::{UniqueName, UniqueNames},
     },
 };
 

@@ -37,7 +37,7 @@ fn what_was_recorded_is_exposed() {
     hook.rejected(Operation::Update, RejectionCause::FailedClosed, 400);
     let namesake = metrics.hook(HookType::Mutating, &"a\"b".into());
     namesake.record(0, HookOutcome::Allowed, Duration::ZERO);
-    namesake.asked_in_vain();
+    namesake.discarded();
     hook.conditions_unmet(UnmetConditions::Excluded);
     namesake.conditions_unmet(UnmetConditions::Failed);
     namesake.conditions_evaluated(1, Duration::from_micros(3));

@@ -75,7 +75,7 @@ fn tasks_of_a_lapsed_instance_go_to_another_with_a_higher_attempt() {
     assert_eq!(world.assigned(), [(1, 1, 1)]);
     assert_eq!(world.desk.lapses(InstanceId(1)), Some(world.at(13)));
     world.pass(13);
-    assert!(world.desk.take_actions().contains(&Action::Drop(InstanceId(1))));
+    assert!(world.desk.actions.contains(&Action::Drop(InstanceId(1))));
     assert_eq!(world.assigned(), [(2, 1, 2)]);
     assert_eq!(world.answered(1, 1, 1, 14), Err(StaleAnswer));
     assert_eq!(world.answered(2, 1, 2, 14), Ok(()));

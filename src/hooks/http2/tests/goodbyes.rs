@@ -29,7 +29,7 @@ async fn a_refused_call_is_reported_and_its_connection_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_whose_answer_has_begun_may_be_processed_whatever_the_hook_says() {
+async fn a_call_with_a_partial_answer_counts_as_processed() {
     for refuses in [true, false] {
         let mut scene = connected(1 << 20, 1 << 20, &[]).await;
         scene.ask(call(&scene.responses, 0, body(10), SECOND));
@@ -64,7 +64,7 @@ async fn a_call_beyond_goaway_is_reported_with_its_code() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_never_began_may_go_on_for_as_long_as_it_has_time() {
+async fn an_unsent_call_is_returned_by_a_closing_connection() {
     let mut scene = connected(1 << 20, 1 << 20, &[(setting::MAX_CONCURRENT_STREAMS, 0)]).await;
     scene.ask(Call { resends: 2, ..call(&scene.responses, 0, body(10), SECOND) });
     tokio::task::yield_now().await;
@@ -74,7 +74,7 @@ async fn a_call_that_never_began_may_go_on_for_as_long_as_it_has_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_second_goaway_leaves_more_calls_out() {
+async fn a_second_goaway_excludes_more_calls() {
     let mut scene = connected(1 << 20, 1 << 20, &[]).await;
     for tag in 0..3 {
         scene.ask(call(&scene.responses, tag, body(10), SECOND));
@@ -95,7 +95,7 @@ async fn a_second_goaway_leaves_more_calls_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_leaves_ends_with_the_last_deadline() {
+async fn a_draining_connection_ends_with_the_last_deadline() {
     let mut scene = connected(1 << 20, 1 << 20, &[]).await;
     scene.ask(call(&scene.responses, 0, body(10), SECOND));
     scene.hook.call().await;

@@ -31,7 +31,7 @@ async fn a_call_is_reset_at_its_own_deadline_and_those_behind_it_leave() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_past_its_deadline_is_never_sent() {
+async fn a_call_past_its_deadline_is_not_sent() {
     let mut scene = connected(1 << 20, 1 << 20, &[(setting::MAX_CONCURRENT_STREAMS, 1)]).await;
     scene.ask(call(&scene.responses, 0, body(10), 2 * SECOND));
     scene.ask(call(&scene.responses, 1, body(11), SECOND));
@@ -59,7 +59,7 @@ async fn abandoned_calls_are_reset_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_without_room_in_the_budget_has_failed_and_the_next_is_taken() {
+async fn an_answer_beyond_the_budget_fails_its_call_only() {
     let mut scene = connected(1 << 20, 160 << 10, &[]).await;
     scene.ask(call(&scene.responses, 0, body(10), SECOND));
     scene.hook.call().await;
@@ -76,7 +76,7 @@ async fn an_answer_without_room_in_the_budget_has_failed_and_the_next_is_taken()
 }
 
 #[tokio::test(start_paused = true)]
-async fn others_have_their_turn_while_a_large_answer_is_read() {
+async fn other_tasks_run_while_a_large_answer_is_read() {
     let mut scene = connected(2 << 20, 64 << 20, &[]).await;
     scene.ask(call(&scene.responses, 0, body(10), SECOND));
     scene.hook.call().await;

@@ -46,7 +46,7 @@ async fn last_goaway_code(frames: Vec<Frame>) -> Option<u32> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_breaks_the_protocol_costs_the_connection() {
+async fn a_breach_of_the_protocol_ends_the_connection() {
     let setting = |id: u16, value: u32| [&id.to_be_bytes()[..], &value.to_be_bytes()].concat();
     let window = |by: u32| by.to_be_bytes().to_vec();
     let cases: Vec<(&str, u32, Frame)> = vec![
@@ -100,7 +100,7 @@ async fn what_breaks_the_protocol_costs_the_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn frames_that_answer_nothing_are_counted_and_cut() {
+async fn too_many_frames_without_an_answer_end_the_connection() {
     let many = |frame: Frame| vec![frame; 3000];
     for (what, frame) in [
         ("PING", (kind::PING, 0, 0, vec![0; 8])),
@@ -124,7 +124,7 @@ async fn frames_that_answer_nothing_are_counted_and_cut() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_that_works_may_say_much() {
+async fn a_working_hook_may_send_many_frames() {
     let mut scene = connected(1 << 20, 1 << 20, &[]).await;
     for n in 0..500 {
         scene.ask(call(&scene.responses, n, body(10), SECOND));
@@ -140,7 +140,7 @@ async fn a_hook_that_works_may_say_much() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_breaks_one_stream_s_rules_fails_one_call() {
+async fn a_breach_on_one_stream_fails_one_call() {
     let ok = || (flag::END_HEADERS, headers());
     let status = |status: &str| (ENDS, field("grpc-status", status));
     let with = |fields: &[Vec<u8>]| [headers(), fields.concat()].concat();

@@ -28,7 +28,7 @@ async fn use_up(scene: &mut Scene) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_whose_window_is_used_up_is_left_after_two_calls_and_three_seconds() {
+async fn a_used_up_window_closes_the_connection_after_two_calls_and_three_seconds() {
     let mut scene = connected(1 << 20, 1 << 20, &[]).await;
     use_up(&mut scene).await;
     for tag in 0..3 {
@@ -41,7 +41,7 @@ async fn a_connection_whose_window_is_used_up_is_left_after_two_calls_and_three_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_without_room_is_left_while_one_call_waits_for_ten_seconds() {
+async fn a_used_up_window_closes_the_connection_after_ten_seconds_of_one_call() {
     for settings in [NO_WINDOW, NO_STREAMS] {
         let scene = connected(1 << 20, 1 << 20, &[settings]).await;
         scene.ask(call(&scene.responses, 0, body(10), 60 * SECOND));
@@ -54,7 +54,7 @@ async fn a_connection_without_room_is_left_while_one_call_waits_for_ten_seconds(
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_that_come_later_are_handed_to_another_connection_unsent() {
+async fn calls_on_a_starved_connection_are_returned_unsent() {
     let mut scene = connected(1 << 20, 1 << 20, &[]).await;
     use_up(&mut scene).await;
     scene.ask(call(&scene.responses, 1, body(10), SECOND));
@@ -66,7 +66,7 @@ async fn calls_that_come_later_are_handed_to_another_connection_unsent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_that_gives_little_room_now_and_then_keeps_its_connection() {
+async fn a_hook_that_opens_its_window_now_and_then_keeps_its_connection() {
     let mut scene = connected(1 << 20, 1 << 20, &[NO_WINDOW]).await;
     for tag in 0..5 {
         // The calls behind these end without a byte sent.
@@ -92,7 +92,7 @@ async fn a_hook_that_gives_little_room_now_and_then_keeps_its_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_that_is_busy_with_what_it_has_keeps_its_connection() {
+async fn a_busy_hook_keeps_its_connection() {
     let mut scene = connected(1 << 20, 1 << 20, &[(setting::MAX_CONCURRENT_STREAMS, 1)]).await;
     for tag in 0..3 {
         scene.ask(call(&scene.responses, tag, body(10), 60 * SECOND));

@@ -51,7 +51,7 @@ impl AsyncWrite for Torn {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_came_before_a_write_failed_counts() {
+async fn an_answer_before_a_failed_write_is_delivered() {
     let (mut settings, mut answer) = (Vec::new(), Vec::new());
     frame::put(&mut settings, kind::SETTINGS, 0, 0, &[]);
     frame::put(&mut answer, kind::HEADERS, flag::END_HEADERS, 1, &headers());

@@ -27,7 +27,7 @@ fn tracked(len: usize) -> (Arc<Vec<u8>>, Bytes) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_hook_does_not_read_neither_grows_nor_holds_reviews() {
+async fn unread_bytes_neither_grow_nor_hold_reviews() {
     let mut scene = connected(1024, 1 << 20, &[WIDE]).await;
     let mut bodies = Vec::new();
     for tag in 0..5_000 {
@@ -52,7 +52,7 @@ async fn what_a_hook_does_not_read_neither_grows_nor_holds_reviews() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_that_is_always_behind_is_not_charged_for_what_it_has_read() {
+async fn a_slow_reader_is_charged_for_unread_bytes_only() {
     let mut scene = connected(1024, 1 << 20, &[WIDE]).await;
     scene.hook.send(kind::WINDOW_UPDATE, 0, 0, &(1_u32 << 30).to_be_bytes()).await;
     let mut most = 0;
@@ -69,7 +69,7 @@ async fn a_hook_that_is_always_behind_is_not_charged_for_what_it_has_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_of_which_the_hook_has_heard_nothing_leave_no_trace() {
+async fn unsent_calls_are_withdrawn_without_a_reset() {
     let mut scene = connected(16, 1 << 20, &[WIDE]).await;
     // The first call fills the hook's header table.
     scene.ask(call(&scene.responses, 0, body(10), 1000 * MILLI));
@@ -96,7 +96,7 @@ async fn calls_of_which_the_hook_has_heard_nothing_leave_no_trace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_frame_that_is_begun_is_ended_and_the_call_reset() {
+async fn a_begun_frame_is_finished_before_its_call_is_reset() {
     let mut scene = connected(1024, 1 << 20, &[WIDE]).await;
     scene.ask(call(&scene.responses, 0, body(40 << 10), MILLI));
     sleep(10 * MILLI).await;
@@ -111,7 +111,7 @@ async fn a_frame_that_is_begun_is_ended_and_the_call_reset() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_that_takes_nothing_for_long_loses_its_connection() {
+async fn a_connection_without_write_progress_is_closed() {
     let scene = connected(1024, 1 << 20, &[WIDE]).await;
     scene.ask(call(&scene.responses, 0, body(40 << 10), Duration::from_secs(30)));
     assert!(scene.failure().await.contains("has taken nothing of what it was sent for 10 s"));
@@ -134,7 +134,7 @@ async fn a_hook_that_reads_slowly_keeps_its_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_no_room_in_the_budget_ends_the_connection() {
+async fn unread_bytes_beyond_the_budget_end_the_connection() {
     let scene = connected(1024, 100, &[WIDE]).await;
     scene.ask(call(&scene.responses, 0, body(40 << 10), MILLI));
     assert!(scene.ended.await.expect("no panic").why.expect("lost").contains("no memory budget"));

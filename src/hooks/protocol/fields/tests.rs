@@ -60,7 +60,7 @@ fn an_http_answer() {
 }
 
 #[test]
-fn what_contradicts_itself_is_malformed() {
+fn contradictory_response_fields_are_malformed() {
     for fields in [
         &[("grpc-status", "0"), ("grpc-status", "0")][..],
         &[("grpc-status", "0"), ("grpc-status", "7")],
@@ -96,7 +96,7 @@ fn a_content_type_is_grpc_or_not() {
 }
 
 #[test]
-fn of_what_go_reads_once_the_first_counts() {
+fn the_first_of_repeated_response_fields_counts() {
     let expected = of(&[
         ("content-type", "no type,"),
         ("content-type", "application/json"),

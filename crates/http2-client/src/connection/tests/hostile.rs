@@ -217,7 +217,7 @@ fn rows() -> Vec<Row> {
 }
 
 #[test]
-fn every_frame_at_every_state_of_its_stream() {
+fn each_frame_has_a_defined_outcome_in_each_state_of_its_stream() {
     let (mut cases, mut wrong) = (0, Vec::new());
     for (what, frame, expected) in rows() {
         for state in ALL {

@@ -1,11 +1,14 @@
-//! New object: one task of an initializer, and its answer.
+//! New object: one task of an initializer, its answer, and the answers of a short time ago.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{HashMap, VecDeque},
+    time::Duration,
+};
 
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
-use crate::wire::pb::{
+use gatepost_wire::pb::{
     gatepost::v1::{Done, InitializerTask, initializer_answer::Outcome},
     k8s::io::{api::admission::v1::AdmissionRequest, apimachinery::pkg::apis::meta::v1::Status},
 };
@@ -136,5 +139,67 @@ impl From<String> for ObjectRefusal {
 impl From<&str> for ObjectRefusal {
     fn from(message: &str) -> Self {
         message.to_owned().into()
+    }
+}
+
+/// Recent changes that are kept.
+const MAX_CHANGES: usize = 1024;
+/// Bytes of all recent changes.
+const MAX_CHANGE_BYTES: usize = 4 << 20;
+
+/// Changes of a short time ago, by the identity of their objects: a repeated request changes nothing twice.
+#[derive(Debug, Default)]
+pub(super) struct RecentChanges {
+    by_identity: HashMap<[u8; 32], ObjectChange>,
+    oldest_first: VecDeque<[u8; 32]>,
+    bytes: usize,
+}
+
+impl RecentChanges {
+    pub(super) fn get(&self, identity: [u8; 32]) -> Option<&ObjectChange> {
+        self.by_identity.get(&identity)
+    }
+
+    /// Keeps a change, in place of the oldest ones where there is no room.
+    pub(super) fn insert(&mut self, identity: [u8; 32], change: &ObjectChange) {
+        let size = change.size();
+        if size > MAX_CHANGE_BYTES || self.by_identity.contains_key(&identity) {
+            return;
+        }
+        while self.oldest_first.len() >= MAX_CHANGES || self.bytes + size > MAX_CHANGE_BYTES {
+            let Some(gone) = self.oldest_first.pop_front().and_then(|oldest| self.by_identity.remove(&oldest)) else {
+                break;
+            };
+            self.bytes -= gone.size();
+        }
+        self.bytes += size;
+        self.oldest_first.push_back(identity);
+        self.by_identity.insert(identity, change.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recent_changes_are_bounded_by_number_and_bytes() {
+        let identity = |number: usize| {
+            let mut identity = [0; 32];
+            identity[..8].copy_from_slice(&number.to_be_bytes());
+            identity
+        };
+        let change = |number: usize| ObjectChange::none().adding([number.to_string()]);
+        let mut recent = RecentChanges::default();
+        for number in 0..=MAX_CHANGES {
+            recent.insert(identity(number), &change(number));
+        }
+        assert_eq!(recent.get(identity(0)), None, "the oldest has made room");
+        assert_eq!(recent.get(identity(MAX_CHANGES)), Some(&change(MAX_CHANGES)));
+        let large = ObjectChange::none().adding(["x".repeat(MAX_CHANGE_BYTES)]);
+        recent.insert(identity(MAX_CHANGES + 1), &large);
+        assert_eq!((recent.by_identity.len(), recent.bytes), (1, MAX_CHANGE_BYTES), "all others have made room");
+        recent.insert(identity(MAX_CHANGES + 2), &large.adding(["y"]));
+        assert_eq!(recent.get(identity(MAX_CHANGES + 2)), None, "this is more than all may take");
     }
 }

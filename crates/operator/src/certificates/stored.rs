@@ -20,12 +20,11 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use gatepost_tls::{expiry, server_config};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, Error, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose, date_time_ymd,
 };
-
-use crate::tls::{expiry, server_config};
 
 /// The most authorities that are kept for pairs served before.
 const MAX_FORMER: usize = 4;

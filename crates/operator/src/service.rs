@@ -2,23 +2,24 @@
 
 use std::fmt;
 
+use gatepost_api::registration::is_dns_label;
 use serde_json::{Value, json};
-
-use crate::snapshot::is_dns_label;
 
 /// Port of a Service whose registration names none. source: k8s.io/api/admissionregistration/v1, ServiceReference.
 const PORT: u16 = 443;
 
 /// Name of our registration where none is given.
-pub(super) const REGISTRATION: &str = "gatepost";
+pub const REGISTRATION: &str = "gatepost";
 
 /// Gatepost's own Service: `NAMESPACE/NAME`, or `NAMESPACE/NAME:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Service {
-    pub(super) namespace: String,
-    pub(super) name: String,
+pub struct Service {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
     /// The Service's port, which is not that of the Pods.
-    pub(super) port: u16,
+    pub port: u16,
 }
 
 impl std::str::FromStr for Service {
@@ -50,18 +51,18 @@ impl fmt::Display for Service {
 
 impl Service {
     /// The reference in a `clientConfig`, with this path.
-    pub(super) fn reference(&self, path: &str) -> Value {
+    pub fn reference(&self, path: &str) -> Value {
         json!({"namespace": self.namespace, "name": self.name, "port": self.port, "path": path})
     }
 
     /// Does a `clientConfig` name this Service, on whichever port?
-    pub(super) fn is_named_by(&self, client_config: &Value) -> bool {
+    pub fn is_named_by(&self, client_config: &Value) -> bool {
         let of = &client_config["service"];
         of["namespace"] == *self.namespace && of["name"] == *self.name
     }
 
     /// The name that an apiserver looks for in the certificate.
-    pub(super) fn server_name(&self) -> String {
+    pub fn server_name(&self) -> String {
         format!("{}.{}.svc", self.name, self.namespace)
     }
 }

@@ -11,6 +11,13 @@ use std::{
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use futures_util::{StreamExt, stream};
+use gatepost_api::{
+    HookType,
+    bundle::sections,
+    hook::{EndpointTls, Transport},
+};
+use gatepost_kube_support::{KubeClient, KubeError};
+use gatepost_tls::{SystemRoots, client_config, expiry};
 use rustls_pki_types::{CertificateDer, ServerName};
 use serde_json::{Value, json};
 use tokio::{net::TcpStream, time::timeout};
@@ -21,16 +28,7 @@ use super::{
     store::{Store, Version},
     stored::Pair,
 };
-use crate::{
-    commands::service::Service,
-    kube::{KubeClient, KubeError},
-    model::{
-        HookType,
-        bundle::sections,
-        hook::{EndpointTls, Transport},
-    },
-    tls::{SystemRoots, client_config, expiry},
-};
+use crate::service::Service;
 
 /// The most authorities of others that are left in a bundle.
 const MAX_OTHERS: usize = 8;
@@ -223,6 +221,7 @@ mod tests {
         time::Duration,
     };
 
+    use gatepost_kube_support::KubeAccess;
     use serde_json::json;
     use tempfile::TempDir;
     use tokio::{
@@ -231,7 +230,6 @@ mod tests {
     };
 
     use super::{super::stored::issue, *};
-    use crate::kube::KubeAccess;
 
     const HOUR: Duration = Duration::from_secs(3600);
 

@@ -10,10 +10,8 @@ use std::{
 };
 
 use clap::builder::NonEmptyStringValueParser;
-use gatepost_operator::{
-    command::{CommandExit, access, block_on, complain, duration, misused},
-    log_flags::Logging,
-};
+use gatepost_api::registration::is_dns_label;
+use gatepost_kube_support::{KubeClient, KubeError, ReloadingClient};
 use tokio::{
     signal::unix::{SignalKind, signal},
     time::sleep,
@@ -26,8 +24,8 @@ use self::{
 };
 use super::service::{REGISTRATION, Service};
 use crate::{
-    kube::{KubeClient, KubeError, ReloadingClient},
-    snapshot,
+    command::{CommandExit, access, block_on, complain, duration, misused},
+    log_flags::Logging,
 };
 
 /// Field manager of all that is written, for readers of managedFields.
@@ -137,7 +135,7 @@ fn lifetime(text: &str) -> Result<Duration, String> {
 }
 
 fn secret(text: &str) -> Result<String, &'static str> {
-    match text.split('.').all(snapshot::is_dns_label) {
+    match text.split('.').all(is_dns_label) {
         true => Ok(text.to_owned()),
         false => Err("write the name of a Secret, as in gatepost-tls"),
     }

@@ -10,17 +10,15 @@ use std::{
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use gatepost_operator::command::replace_file;
+use gatepost_base::files;
+use gatepost_kube_support::{KubeClient, MANAGED_BY};
 use serde_json::{Map, Value, json};
 
 use super::{
     Failure, MANAGER,
     stored::{Files, NAMES, Stored},
 };
-use crate::{
-    files,
-    kube::{KubeClient, MANAGED_BY},
-};
+use crate::command::replace_file;
 
 /// Upper limit of a file's size.
 const MAX_FILE_BYTES: u64 = 1 << 20;

@@ -1,0 +1,280 @@
+//! Client of Gatepost for a process that acts as an initializer: it claims a name at every sidecar, sends heartbeats,
+//! attaches again when a stream ends, and recognizes repeats. The process itself is one function: a new object in, a
+//! change or a refusal out.
+//!
+//! ```no_run
+//! # use gatepost_client::{InitializerClient, NewObject, ObjectChange, ObjectRefusal};
+//! # async fn example(channel: tonic::transport::Channel) {
+//! InitializerClient::new("team.example.com", std::env::var("TOKEN").unwrap_or_default())
+//!     .run([channel], |object: NewObject| async move {
+//!         let team = object.namespace_labels().get("team").ok_or("the namespace has no team")?;
+//!         let label = serde_json::json!([{"op": "add", "path": "/metadata/labels/team", "value": team}]);
+//!         Ok::<_, ObjectRefusal>(ObjectChange::patch(&label))
+//!     }, std::future::pending())
+//!     .await;
+//! # }
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod object;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use gatepost_wire::pb::gatepost::v1::{
+    Claim, Heartbeat, InitializerAnswer, InitializerMessage, InitializerTask, Leave, SidecarMessage,
+    initializer_message::Message as ToSidecar, initializers_client::InitializersClient,
+    sidecar_message::Message as FromSidecar,
+};
+use tokio::{
+    sync::{mpsc, watch},
+    task::{AbortHandle, Id, JoinError, JoinSet},
+    time::{Interval, MissedTickBehavior, interval, sleep, timeout},
+};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+
+use self::object::RecentChanges;
+pub use self::object::{NewObject, ObjectChange, ObjectRefusal};
+
+/// Delay before the first new attempt to attach; each further one is twice as long.
+const MIN_RETRY_DELAY: Duration = Duration::from_secs(1);
+/// Longest delay before a new attempt.
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
+/// Bytes of a message: an object and its request; tonic's own limit is 4 MiB.
+const MAX_MESSAGE_BYTES: usize = 16 << 20;
+/// Longest interval between heartbeats, also before the sidecar has said how long its lease is.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(3);
+/// Objects at once, whatever a sidecar sends: its own limit.
+const MAX_TASKS: usize = 256;
+/// Messages that wait to be sent.
+const OUTBOUND_QUEUE: usize = 16;
+
+/// Process that acts for one initializer.
+#[derive(Debug)]
+pub struct InitializerClient {
+    claim: Claim,
+    /// Of all sidecars, as an apiserver may send a review that it repeats to another one.
+    recent: Mutex<RecentChanges>,
+}
+
+impl InitializerClient {
+    /// Client for the initializer of this name; the token is empty where a client certificate says who it is.
+    pub fn new(name: impl Into<String>, token: impl Into<String>) -> Self {
+        let claim = Claim { name: name.into(), token: token.into(), window: 0 };
+        Self { claim, recent: Mutex::default() }
+    }
+
+    /// Number of objects that it acts on at once for each sidecar: 16, where this is not called; at most 256.
+    #[must_use]
+    pub fn window(mut self, objects: u32) -> Self {
+        self.claim.window = objects;
+        self
+    }
+
+    /// Acts at each of these sidecars until `stop`; then takes no more objects, and ends when those it has are answered.
+    ///
+    /// `act` is called once for each object that this process has not changed a short time ago, for several at once. It
+    /// is dropped when nobody waits for the object any more.
+    pub async fn run<Act, Acting>(
+        self,
+        sidecars: impl IntoIterator<Item = Channel>,
+        act: Act,
+        stop: impl Future<Output = ()>,
+    ) where
+        Act: Fn(NewObject) -> Acting + Send + Sync + 'static,
+        Acting: Future<Output = Result<ObjectChange, ObjectRefusal>> + Send + 'static,
+    {
+        let (client, act, (stop_all, stopping)) = (Arc::new(self), Arc::new(act), watch::channel(false));
+        // They end with this future.
+        let mut loops = JoinSet::new();
+        for sidecar in sidecars {
+            loops.spawn(Arc::clone(&client).attach(sidecar, Arc::clone(&act), stopping.clone()));
+        }
+        drop(stopping);
+        tokio::select! {
+            () = stop => {}
+            () = stop_all.closed() => {}
+        }
+        stop_all.send_replace(true);
+        while loops.join_next().await.is_some() {}
+    }
+
+    /// Attaches to one sidecar, again and again.
+    async fn attach<Act, Acting>(self: Arc<Self>, sidecar: Channel, act: Arc<Act>, mut stopping: watch::Receiver<bool>)
+    where
+        Act: Fn(NewObject) -> Acting + Send + Sync + 'static,
+        Acting: Future<Output = Result<ObjectChange, ObjectRefusal>> + Send + 'static,
+    {
+        let mut delay = MIN_RETRY_DELAY;
+        while !*stopping.borrow() {
+            let mut stream = Stream::new(&self, Arc::clone(&act));
+            let ended = stream.run(sidecar.clone(), &mut stopping).await;
+            if stream.was_attached() {
+                delay = MIN_RETRY_DELAY;
+            }
+            match ended {
+                Ok(()) => tracing::info!(initializer = self.claim.name, "the stream has ended"),
+                Err(status) => tracing::warn!(initializer = self.claim.name, %status, "the stream has ended"),
+            }
+            tokio::select! {
+                () = sleep(delay) => {}
+                () = stopped(&mut stopping) => {}
+            }
+            delay = MAX_RETRY_DELAY.min(delay * 2);
+        }
+    }
+
+    /// Change that was made to the same object for the same request a short time ago.
+    fn known(&self, object: &NewObject) -> Option<ObjectChange> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner).get(object.identity()).cloned()
+    }
+
+    fn remember(&self, identity: [u8; 32], change: &ObjectChange) {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner).insert(identity, change);
+    }
+}
+
+/// One stream to one sidecar.
+struct Stream<'a, Act> {
+    client: &'a InitializerClient,
+    act: Arc<Act>,
+    acting: JoinSet<Option<ActResult>>,
+    tasks: HashMap<Id, RunningTask>,
+    attached: bool,
+}
+
+/// Answer of the process.
+type ActResult = Result<ObjectChange, ObjectRefusal>;
+
+/// A task that is being acted on.
+struct RunningTask {
+    task: u64,
+    attempt: u32,
+    identity: [u8; 32],
+    abort: AbortHandle,
+}
+
+impl<'a, Act, Answering> Stream<'a, Act>
+where
+    Act: Fn(NewObject) -> Answering + Send + Sync + 'static,
+    Answering: Future<Output = ActResult> + Send + 'static,
+{
+    fn new(client: &'a InitializerClient, act: Arc<Act>) -> Self {
+        Self { client, act, acting: JoinSet::new(), tasks: HashMap::new(), attached: false }
+    }
+
+    /// Whether the sidecar has accepted the claim.
+    fn was_attached(&self) -> bool {
+        self.attached
+    }
+
+    /// Claims the name and acts until the stream ends. Sends `leave` when the process is to end.
+    async fn run(&mut self, sidecar: Channel, stopping: &mut watch::Receiver<bool>) -> Result<(), tonic::Status> {
+        let (to, outbound) = mpsc::channel(OUTBOUND_QUEUE);
+        send(&to, ToSidecar::Claim(self.client.claim.clone())).await?;
+        let mut grpc = InitializersClient::new(sidecar)
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(MAX_MESSAGE_BYTES);
+        let mut inbound = tokio::select! {
+            attached = grpc.attach(ReceiverStream::new(outbound)) => attached?.into_inner(),
+            () = stopped(stopping) => return Ok(()),
+        };
+        let (mut heartbeat, mut leaves) = (every(HEARTBEAT_INTERVAL), false);
+        loop {
+            let answer = tokio::select! {
+                _ = heartbeat.tick() => {
+                    send(&to, ToSidecar::Heartbeat(Heartbeat {})).await?;
+                    continue;
+                }
+                () = stopped(stopping), if !leaves => {
+                    leaves = true;
+                    send(&to, ToSidecar::Leave(Leave {})).await?;
+                    continue;
+                }
+                Some(acted) = self.acting.join_next_with_id() => self.acted(acted),
+                message = inbound.message() => match message?.map(|SidecarMessage { message }| message) {
+                    None => return Ok(()),
+                    Some(Some(FromSidecar::Attached(attached))) => {
+                        tracing::info!(initializer = self.client.claim.name, "attached");
+                        self.attached = true;
+                        // Two may be lost.
+                        let lease = Duration::from_millis(attached.lease_milliseconds.into());
+                        heartbeat = every((lease / 3).clamp(Duration::from_millis(100), HEARTBEAT_INTERVAL));
+                        None
+                    }
+                    Some(Some(FromSidecar::Task(task))) => self.begin(task),
+                    Some(Some(FromSidecar::Cancel(cancel))) => {
+                        let tasks = self.tasks.values().filter(|acting| acting.task == cancel.task);
+                        tasks.for_each(|acting| acting.abort.abort());
+                        None
+                    }
+                    Some(Some(FromSidecar::Draining(_)) | None) => None,
+                },
+            };
+            if let Some(answer) = answer {
+                send(&to, ToSidecar::Answer(answer)).await?;
+            }
+        }
+    }
+
+    /// Begins a task; its answer at once, where this process has it from an earlier time.
+    fn begin(&mut self, task: InitializerTask) -> Option<InitializerAnswer> {
+        let (number, attempt) = (task.task, task.attempt);
+        let object = NewObject::of(task);
+        if let Some(change) = self.client.known(&object) {
+            return Some(InitializerAnswer { task: number, attempt, outcome: Some(change.outcome()) });
+        }
+        if self.acting.len() >= MAX_TASKS {
+            return None;
+        }
+        let (identity, time_left) = (object.identity(), object.time_left());
+        let act = Arc::clone(&self.act);
+        // It is called in the task, so that a panic ends that alone.
+        let acting = async move { act(object).await };
+        // Afterwards the failure policy has decided, and an answer would not count.
+        let abort = self.acting.spawn(async move { timeout(time_left, acting).await.ok() });
+        self.tasks.insert(abort.id(), RunningTask { task: number, attempt, identity, abort });
+        None
+    }
+
+    /// Answer of a task that has ended; nothing where it was cancelled or is late.
+    fn acted(&mut self, acted: Result<(Id, Option<ActResult>), JoinError>) -> Option<InitializerAnswer> {
+        let (id, answer) = match acted {
+            Ok(acted) => acted,
+            Err(error) if error.is_panic() => {
+                (error.id(), Some(Err(ObjectRefusal::new(500, "InternalError", "the initializer has failed"))))
+            }
+            Err(error) => (error.id(), None),
+        };
+        let RunningTask { task, attempt, identity, .. } = self.tasks.remove(&id)?;
+        let outcome = match answer? {
+            Ok(change) => {
+                self.client.remember(identity, &change);
+                change.outcome()
+            }
+            Err(refusal) => refusal.outcome(),
+        };
+        Some(InitializerAnswer { task, attempt, outcome: Some(outcome) })
+    }
+}
+
+async fn send(to: &mpsc::Sender<InitializerMessage>, message: ToSidecar) -> Result<(), tonic::Status> {
+    let sent = to.send(InitializerMessage { message: Some(message) }).await;
+    sent.map_err(|_| tonic::Status::cancelled("the stream has ended"))
+}
+
+/// Waits until the process is to end.
+async fn stopped(stopping: &mut watch::Receiver<bool>) {
+    let _ = stopping.wait_for(|ends| *ends).await;
+}
+
+fn every(period: Duration) -> Interval {
+    let mut interval = interval(period);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    interval
+}
