@@ -143,8 +143,8 @@ fn made_up_offences_are_found() {
         "hooks/x.rs uses live, which stands above it"
     );
     assert_eq!(
-        reported("snapshot/x.rs", "use crate::{\n    model::Hook,\n    telemetry::{Audit, Metrics},\n};"),
-        "snapshot/x.rs uses telemetry, which stands above it"
+        reported("snapshot/x.rs", "use crate::{\n    model::Hook,\n    live::{Kept, load},\n};"),
+        "snapshot/x.rs uses live, which stands above it"
     );
     assert_eq!(reported("rotate/x.rs", "use crate::review;"), "rotate/x.rs uses review, which stands above it");
     assert_eq!(reported("odd/x.rs", "use crate::model;"), "odd/x.rs is in no layer");
