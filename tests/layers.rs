@@ -65,7 +65,6 @@ const DOORS: [(&str, &[&str]); 13] = [
             "runtime/process.rs",
             "runtime/resources.rs",
             "runtime/threads.rs",
-            "replicas/replica.rs",
             "telemetry/audit.rs",
             "source/guarded.rs",
         ],

@@ -14,7 +14,7 @@ use super::source::SourceArgs;
 use crate::{
     etcd::EtcdClient,
     kube::{KubeAccess, KubeClient},
-    replicas::{AdminUrl, Progress, ReplicasSeen, StatusPlace, ask, read},
+    replicas::{AdminUrl, Progress, ReplicasSeen, StatusPlace, ask_all, authorities, read_etcd, read_objects},
     source::SourceLocation,
 };
 
@@ -100,7 +100,7 @@ impl ReplicaArgs {
             }
             Some(SourceLocation::File(_)) | None => {}
         }
-        let ca = self.ca.as_deref().map(ask::authorities).transpose()?;
+        let ca = self.ca.as_deref().map(authorities).transpose()?;
         let mut places = self.admin;
         if places.is_empty() {
             places.push(AdminUrl::local());
@@ -113,13 +113,13 @@ impl Replicas {
     /// Reports at present.
     async fn look(&self, within: Duration) -> Result<ReplicasSeen, String> {
         match self {
-            Self::Admin { places, ca } => Ok(ask::all(places, ca.as_ref(), within.min(ANSWER_TIMEOUT)).await),
+            Self::Admin { places, ca } => Ok(ask_all(places, ca.as_ref(), within.min(ANSWER_TIMEOUT)).await),
             Self::Etcd { client, prefix } => {
-                let seen = read::all(&client.within(within.min(ANSWER_TIMEOUT)), prefix).await;
+                let seen = read_etcd(&client.within(within.min(ANSWER_TIMEOUT)), prefix).await;
                 seen.map_err(|error| format!("{error}; {}", error.fix()))
             }
             Self::Kubernetes(client) => {
-                let looking = timeout(within.min(ANSWER_TIMEOUT), read::objects(client, SystemTime::now())).await;
+                let looking = timeout(within.min(ANSWER_TIMEOUT), read_objects(client, SystemTime::now())).await;
                 looking.unwrap_or_else(|_| Err(format!("the apiserver {} gives no answer", client.server())))
             }
         }

@@ -399,7 +399,7 @@ mod tests {
     use super::*;
     use crate::{
         live::{Current, ReplicaHealth},
-        replicas::Replica,
+        replicas::{Replica, replica_report},
         schema::status::ReplicaFault,
     };
 
@@ -423,7 +423,7 @@ mod tests {
     fn report(replica: &str, hooks: Vec<HookReport>) -> ReplicaReport {
         let now = Instant::now();
         let health = ReplicaHealth::new(Arc::new(Current::new(now)));
-        let fresh = ReplicaReport::of(&health, &Replica::new(replica), (now, SystemTime::UNIX_EPOCH), 1);
+        let fresh = replica_report(&health, &Replica::new(replica), (now, SystemTime::UNIX_EPOCH), 1);
         let (revision, observed, age_seconds) = ("17".to_owned(), Some(21), Some(0.44));
         ReplicaReport { generation: 3, revision, observed, age_seconds, stale: false, hooks, ..fresh }
     }
@@ -435,7 +435,7 @@ mod tests {
     #[test]
     fn status_prints_a_line_for_each_replica_and_its_attention_lines() {
         let now = Instant::now();
-        let fresh = ReplicaReport::of(
+        let fresh = replica_report(
             &ReplicaHealth::new(Arc::new(Current::new(now))),
             &Replica::new("b"),
             (now, SystemTime::UNIX_EPOCH),

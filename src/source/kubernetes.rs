@@ -37,16 +37,6 @@ use crate::{
     snapshot::{Note, SourceFile},
 };
 
-/// API path of the objects of our own kind of configuration.
-pub fn configurations() -> String {
-    Kind::Configuration.path()
-}
-
-/// File name of the configuration object of that name, in problems.
-pub fn configuration_file(name: &str) -> String {
-    format!("{}/{name}", Kind::Configuration.resource())
-}
-
 /// Namespace whose uid stands for the whole cluster, as is the custom: every cluster has it as long as it lives.
 const CLUSTER: &str = "/api/v1/namespaces/kube-system";
 /// No configuration is this large.

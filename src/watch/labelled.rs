@@ -6,7 +6,7 @@
 //!
 //! | what | file |
 //! | --- | --- |
-//! | who leads | `lead` |
+//! | who leads | `LeaderElection` of `gatepost-kube-support` |
 //! | a list and its changes | `follow`, `resource` |
 //! | objects that are known, and whose turn is due | `agenda`, `turns` |
 //! | one step of one object | `step`, `act`, `review`, `turn` |
@@ -14,7 +14,6 @@
 mod act;
 mod agenda;
 mod follow;
-mod lead;
 mod resource;
 mod review;
 mod step;
@@ -37,14 +36,23 @@ use tokio::{
 use self::{
     agenda::{Agenda, Due},
     follow::MarkedObjects,
-    lead::{Leadership, RENEW, WORKS_WITHIN},
     turn::{Ended, Engine, Turn},
 };
 use crate::{
-    kube::{KubeClient, KubeError, ReloadingClient},
+    kube::{KubeClient, KubeError, LeaderElection, ReloadingClient},
     live::{Current, Namespaces},
     memory::{MemoryBudget, Purpose},
 };
+
+/// Name of the lease by which replicas elect the one that works on marked objects. Two that work for a moment do no harm:
+/// each of their changes is made for one version of its object.
+const LEASE: &str = "gatepost-initialize";
+const LEASE_DURATION: Duration = Duration::from_secs(15);
+/// Interval at which the holder renews the lease.
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(5);
+/// Time after the last renewal for which the holder works on. Other replicas wait longer.
+const WORK_LIMIT: Duration = Duration::from_secs(10);
+const _: () = assert!(WORK_LIMIT.as_secs() < LEASE_DURATION.as_secs());
 
 /// Interval of looks at the time, and at the configuration.
 const EVERY: Duration = Duration::from_secs(1);
@@ -64,7 +72,7 @@ type Names = BTreeSet<(Box<str>, Box<str>)>;
 #[derive(Debug)]
 pub struct LabelledObjects {
     connection: ReloadingClient,
-    lead: Leadership,
+    election: LeaderElection,
     engine: Arc<Engine>,
     /// Failure of the last look at the lease, as logged.
     logged: Option<KubeError>,
@@ -83,7 +91,7 @@ impl LabelledObjects {
         let instance = RandomState::new().hash_one(Instant::now());
         Self {
             connection,
-            lead: Leadership::new(namespace, format!("{replica}/{instance:016x}")),
+            election: LeaderElection::new(namespace, LEASE, format!("{replica}/{instance:016x}"), LEASE_DURATION),
             engine: Arc::new(Engine::new(current, (namespaces, memory))),
             logged: None,
         }
@@ -114,7 +122,7 @@ impl LabelledObjects {
         }
         let leaving = async {
             let client = self.connection.client().await?;
-            self.lead.leave(&client).await
+            self.election.leave(&client).await
         };
         let _ = tokio::time::timeout(LEAVES_WITHIN, leaving).await;
     }
@@ -134,7 +142,7 @@ impl LabelledObjects {
             if labelled.account().is_none() {
                 labelled.set_account(&client.whoami().await?);
             }
-            self.lead.hold(&client).await
+            self.election.hold(&client).await
         };
         match asked.await {
             Ok(holds) => {
@@ -178,7 +186,7 @@ impl LabelledObjects {
                     }
                 }
                 _ = tick.tick() => {
-                    if renewed.elapsed() >= RENEW {
+                    if renewed.elapsed() >= RENEWAL_INTERVAL {
                         let asked = Instant::now();
                         if self.holds().await {
                             renewed = asked;
@@ -190,7 +198,7 @@ impl LabelledObjects {
                             return;
                         }
                     }
-                    if renewed.elapsed() >= WORKS_WITHIN {
+                    if renewed.elapsed() >= WORK_LIMIT {
                         return;
                     }
                     // A resource that is configured no longer is followed on: its objects must not stay hidden.

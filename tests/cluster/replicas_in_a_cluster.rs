@@ -11,10 +11,8 @@ use crate::cluster::{CONFIGURATIONS, Cluster, Say, configuration};
 use gatepost::{
     kube::{KubeAccess, KubeClient, ReloadingClient},
     replicas::{
-        HookReport, HookStanding, ReplicaReport, ReplicasSeen, StatusObjects,
-        objects::FINALIZER,
-        read,
-        report::{HeldReport, Rejected},
+        FINALIZER, HeldReport, HookReport, HookStanding, RejectedConfiguration, ReplicaReport, ReplicasSeen,
+        StatusObjects, read_objects,
     },
 };
 use serde_json::{Value, json};
@@ -111,7 +109,7 @@ impl Trial {
     }
 
     async fn seen(&self) -> Result<ReplicasSeen, String> {
-        read::objects(&KubeClient::open(&self.access).await.unwrap(), SystemTime::now()).await
+        read_objects(&KubeClient::open(&self.access).await.unwrap(), SystemTime::now()).await
     }
 }
 
@@ -207,7 +205,8 @@ async fn each_object_says_whether_it_is_in_force_and_what_stands_in_its_way() {
     let problems: Vec<_> = held.iter().map(|held| held.why.clone()).collect();
     let since = "2026-01-01T00:00:00Z".to_owned();
     let (count, held_left_out) = (2, 0);
-    one.report.rejected = Some(Rejected { revision: "12".to_owned(), since, problems, count, held, held_left_out });
+    one.report.rejected =
+        Some(RejectedConfiguration { revision: "12".to_owned(), since, problems, count, held, held_left_out });
     one.publish().await.unwrap();
     let object = |name: &str| trial.cluster.stored(CONFIGURATIONS, name).unwrap()["status"].clone();
     let condition = |name: &str| object(name)["conditions"][0].clone();

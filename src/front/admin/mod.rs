@@ -21,7 +21,7 @@ use crate::{
         BreakGlasses, FailedRead, LastGoodState, LiveHook, Namespaces, Overdue, PendingConfirmation, Rejection,
         ReplicaHealth, RetiredEntry, Rotation, break_glass::BreakGlassState,
     },
-    replicas::{PublishStatus, Replica},
+    replicas::{PublishStatus, Replica, replica_report},
     snapshot::{Problem, describe_protocol, hazards::Finding},
     telemetry::Metrics,
     tls::ServerTls,
@@ -100,7 +100,7 @@ fn configz(health: &ReplicaHealth, replica: &Replica, namespaces: Option<&Namesp
     let generation = current.load();
     let now = Instant::now();
     json!({
-        "replica": replica.report(health, usize::MAX),
+        "replica": replica_report(health, replica, (now, SystemTime::now()), usize::MAX),
         "telling": publish_status(&replica.publish_status()),
         "generation": {
             "number": generation.number,

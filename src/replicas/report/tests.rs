@@ -1,13 +1,19 @@
+//! Reports of a state in force.
+
 use std::{collections::HashMap, sync::Arc};
+
+use gatepost_replicas::MAX_TEXT_CHARS;
 
 use super::*;
 use crate::{
-    live::{Current, FailedRead},
-    snapshot::{self, Problem, SourceFile},
+    live::Current,
+    live::{FailedRead, break_glass::GlassOrigin},
+    model::{BreakGlass, Revision},
+    snapshot::{Problem, SourceFile, load},
 };
 
 #[test]
-fn it_is_read_as_it_was_written_and_a_later_versions_words_do_no_harm() {
+fn replica_report_round_trips_and_tolerates_words_of_later_versions() {
     let now = Instant::now();
     let current = Arc::new(Current::new(now));
     let health = ReplicaHealth::new(Arc::clone(&current));
@@ -30,11 +36,11 @@ fn it_is_read_as_it_was_written_and_a_later_versions_words_do_no_harm() {
     health.status.failed_read.set(Some(FailedRead { error, since: SystemTime::UNIX_EPOCH, count: 1 }));
     health.status.set_observed(Some(12));
     current.stamp(now);
-    let report = ReplicaReport::of(&health, &Replica::new("a"), (now, SystemTime::UNIX_EPOCH), 10);
+    let report = replica_report(&health, &Replica::new("a"), (now, SystemTime::UNIX_EPOCH), 10);
     assert_eq!((report.generation, report.observed, report.stale), (0, Some(12), false));
     let rejected = report.rejected.as_ref().unwrap();
-    assert_eq!((rejected.problems.len(), rejected.count, &*rejected.revision), (MOST_PROBLEMS, 20, "9"));
-    assert!(rejected.problems.iter().all(|problem| problem.chars().count() <= LONGEST_TEXT + 1));
+    assert_eq!((rejected.problems.len(), rejected.count, &*rejected.revision), (MAX_PROBLEMS, 20, "9"));
+    assert!(rejected.problems.iter().all(|problem| problem.chars().count() <= MAX_TEXT_CHARS + 1));
 
     let mut written = serde_json::to_value(&report).unwrap();
     assert_eq!(serde_json::from_value::<ReplicaReport>(written.clone()).unwrap(), report);
@@ -46,11 +52,11 @@ fn it_is_read_as_it_was_written_and_a_later_versions_words_do_no_harm() {
 }
 
 #[test]
-fn an_initializer_without_an_instance_is_reported_first() {
+fn initializer_without_instance_is_reported_first() {
     let now = Instant::now();
     let current = Arc::new(Current::new(now));
     let health = ReplicaHealth::new(Arc::clone(&current));
-    let names: Vec<_> = (0..=MOST_INITIALIZERS).map(|n| format!("i{n:03}.example.com")).collect();
+    let names: Vec<_> = (0..=MAX_INITIALIZERS).map(|n| format!("i{n:03}.example.com")).collect();
     let digest = "0".repeat(64);
     let one = |name: &String| format!("  - {{name: {name}, attach: {{tokenSha256: ['{digest}']}}}}\n");
     let text = format!(
@@ -59,7 +65,7 @@ fn an_initializer_without_an_instance_is_reported_first() {
         names.iter().map(one).collect::<String>()
     );
     let files = [SourceFile { name: "t.yaml".into(), bytes: text.into() }];
-    let snapshot = snapshot::load(&files, &|path| std::fs::read(path)).unwrap();
+    let snapshot = load(&files, &|path| std::fs::read(path)).unwrap();
     current.publish(Arc::new(Generation {
         number: 1,
         digest: String::new(),
@@ -72,7 +78,55 @@ fn an_initializer_without_an_instance_is_reported_first() {
     }));
     let (last, others) = names.split_last().unwrap();
     let _attached: Vec<_> = others.iter().map(|name| current.hub().attach(&(&**name).into(), 1, now)).collect();
-    let report = ReplicaReport::of(&health, &Replica::new("a"), (now, SystemTime::UNIX_EPOCH), 10);
-    assert_eq!((report.initializers.len(), report.initializers_left_out), (MOST_INITIALIZERS, 1));
+    let report = replica_report(&health, &Replica::new("a"), (now, SystemTime::UNIX_EPOCH), 10);
+    assert_eq!((report.initializers.len(), report.initializers_left_out), (MAX_INITIALIZERS, 1));
     assert_eq!((&report.initializers[0].name, report.initializers[0].instances), (last, 0));
+}
+
+#[test]
+fn open_break_glass_is_reported_with_its_local_closing_time() {
+    let (glasses, now) = (BreakGlasses::default(), Instant::now());
+    let wall = humantime::parse_rfc3339("2026-01-31T22:00:30Z").unwrap();
+    let document = |name: &str, hooks: &[&str]| BreakGlass {
+        name: name.into(),
+        opened: wall - Duration::from_secs(30),
+        lasts: Duration::from_secs(900),
+        reason: "INC-4711".into(),
+        hooks: hooks.iter().map(|hook| (*hook).into()).collect(),
+        by: "".into(),
+    };
+    glasses.take(GlassOrigin::Source, vec![document("all", &[]), document("one", &["a.x"])], now, wall);
+    let entries = open_glasses(&glasses, (now, wall + Duration::from_millis(5)));
+    let all = OpenGlass {
+        name: "all".to_owned(),
+        hooks: None,
+        until: "2026-01-31T22:15:00Z".to_owned(),
+        reason: "INC-4711".to_owned(),
+        by: None,
+    };
+    let one = OpenGlass { name: "one".to_owned(), hooks: Some(vec!["a.x".to_owned()]), ..all.clone() };
+    assert_eq!(entries, [all.clone(), one]);
+    // The wall clock was set forward, and back again: it closes when it would have closed then.
+    glasses.tick(now, wall + Duration::from_secs(600));
+    let entries = open_glasses(&glasses, (now, wall));
+    assert_eq!(entries[0].until, "2026-01-31T22:05:00Z");
+    assert_eq!(open_glasses(&glasses, (now + Duration::from_secs(900), wall)), []);
+}
+
+#[test]
+fn bypass_rules_are_reported_with_their_scope() {
+    let rule = |name: &str, more: &str| format!("- {{name: {name}, reason: why{more}}}\n");
+    let mut text = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: a}\n\
+                    externalAdmissionHooks: [{name: h.x, rules: [], clientConfig: {url: 'grpc://127.0.0.1:1'}}]\nbypass:\n"
+        .to_owned();
+    text += &rule("ci", ", namespaces: [ci, cd], users: [bot], groups: [bots], effect: FailOpen, hooks: [h.x]");
+    (0..MAX_BYPASSES + 2).for_each(|n| text += &rule(&format!("r{n}"), ", namespaces: [a]"));
+    let file = SourceFile { name: "a.yaml".into(), bytes: text.into() };
+    let snapshot =
+        load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap_or_else(|problems| panic!("{problems:#?}"));
+    let (entries, left_out) = bypasses(&snapshot);
+    assert_eq!((entries.len(), left_out), (MAX_BYPASSES, 3));
+    let first = entries.iter().find(|rule| rule.name == "ci").unwrap();
+    assert_eq!((&*first.effect, &*first.scope), ("FailOpen", "namespaces ci, cd; users bot or groups bots"));
+    assert_eq!(first.hooks.as_deref(), Some(&["h.x".to_owned()][..]));
 }

@@ -265,23 +265,26 @@ pub struct HookStatus {
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
     /// Identity among all hooks.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub id: Option<String>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(with = "Option<String>")]
+    pub id: String,
     /// The configuration that holds it, or held it, where that is not this object.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub configuration: Option<String>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(with = "Option<String>")]
+    pub configuration: String,
     /// Endpoint at which it is asked, would be, or was.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub endpoint: Option<String>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(with = "Option<String>")]
+    pub endpoint: String,
     /// New endpoint, until it has been seen to answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub moves_to: Option<String>,
     /// State of the hook.
     pub state: HookState,
     /// Since when.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("format" = "date-time"))]
-    pub since: Option<String>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(with = "Option<String>", extend("format" = "date-time"))]
+    pub since: String,
     /// Reason for the state, where there is one to give.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -301,16 +304,21 @@ pub struct HookStatus {
 }
 
 /// State of a hook.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum HookState {
     /// It is tried before it is used.
     Probing,
     /// It is asked.
+    #[default]
     Active,
     /// It is no longer asked, and finishes what is under way.
     Draining,
     /// Nothing of it is left.
     Gone,
+    /// State of a later version. It is never written.
+    #[serde(other)]
+    #[schemars(skip)]
+    Unknown,
 }
 
 /// One thing that holds or does not, as Kubernetes' own kinds say it (`k8s.io/apimachinery`, `metav1.Condition`).

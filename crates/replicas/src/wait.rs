@@ -1,7 +1,8 @@
-//! Wait: conclusions from the reports of all replicas. Pure.
+//! Conclusions from the reports of all replicas: has every replica that revision, and has a hook drained?
 
-use super::{HookReport, HookStanding, ReplicaReport};
-use crate::model::Revision;
+use gatepost_api::Revision;
+
+use crate::{HookReport, HookStanding, ReplicaReport};
 
 /// State of the replicas at one time.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,19 +1,24 @@
-//! Publisher: publisher of a replica's reports, for readers that do not ask its admin address.
+//! Publisher of a replica's reports, for readers that do not call its admin address.
 
-use std::time::Duration;
+use std::{
+    hash::{BuildHasher, Hasher, RandomState},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime},
+};
 
-use super::{Replica, ReplicaReport, StatusObjects};
-use crate::etcd::{EtcdClient, EtcdError};
+use gatepost_etcd_client::{EtcdClient, EtcdError};
 
-/// A replica that says nothing for so long is taken to be dead. One that cannot reach etcd, where its configuration
-/// comes from, refuses every review long before that.
+use crate::{ReplicaReport, StatusObjects};
+
+/// Time without a renewal after which the key of a replica is gone. A replica that cannot reach etcd, where its
+/// configuration comes from, rejects every request long before that.
 pub const TTL: Duration = Duration::from_secs(15);
 /// Longest interval between two reports.
-pub(super) const HEARTBEAT: Duration = Duration::from_secs(10);
-/// Most hooks in one report. An etcd takes values of 1.5 MiB.
-const MOST_HOOKS: usize = 1500;
+pub(crate) const HEARTBEAT: Duration = Duration::from_secs(10);
+/// Maximum number of hooks in one report: etcd accepts values of 1.5 MiB.
+const MAX_HOOKS: usize = 1500;
 /// Timeout of one call to etcd.
-const PATIENCE: Duration = Duration::from_secs(2);
+const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Publisher of a replica's reports.
 #[derive(Debug)]
@@ -44,18 +49,18 @@ impl Publisher {
         }
     }
 
-    /// After a failure, tried again so much later.
-    pub fn again(&self) -> Duration {
+    /// Delay of a retry after a failure.
+    pub fn retry_delay(&self) -> Duration {
         match self {
             Self::Nowhere | Self::Etcd(_) => Duration::from_secs(1),
             Self::Kubernetes(_) => Duration::from_secs(5),
         }
     }
 
-    /// Most hooks of a report.
-    pub fn most_hooks(&self) -> usize {
+    /// Maximum number of hooks in a report.
+    pub fn max_hooks(&self) -> usize {
         match self {
-            Self::Nowhere | Self::Etcd(_) => MOST_HOOKS,
+            Self::Nowhere | Self::Etcd(_) => MAX_HOOKS,
             // An object has room for what becomes of its own hooks.
             Self::Kubernetes(_) => usize::MAX,
         }
@@ -103,8 +108,8 @@ pub struct LeaseKey {
     client: EtcdClient,
     key: String,
     lease: Option<i64>,
-    /// Put by us at least once.
-    ours: bool,
+    /// We have put the key at least once.
+    was_put: bool,
     /// Somebody else puts it as well.
     contested: bool,
 }
@@ -113,7 +118,7 @@ impl LeaseKey {
     /// The key `<prefix><replica>`; nothing is put yet.
     pub fn new(client: &EtcdClient, prefix: &str, replica: &Replica) -> Self {
         let key = format!("{prefix}{}", replica.name());
-        Self { client: client.within(PATIENCE), key, lease: None, ours: false, contested: false }
+        Self { client: client.within(CALL_TIMEOUT), key, lease: None, was_put: false, contested: false }
     }
 
     async fn publish(&mut self, mut report: ReplicaReport) -> Result<(), String> {
@@ -121,7 +126,7 @@ impl LeaseKey {
         report.contested = self.contested;
         let value = serde_json::to_vec(&report).map_err(|error| error.to_string())?;
         self.put(value).await.map_err(|error| error_chain(&error))?;
-        self.ours = true;
+        self.was_put = true;
         match self.contested {
             false => Ok(()),
             true => {
@@ -137,7 +142,7 @@ impl LeaseKey {
         let Some(Ok(found)) = found.map(|pair| serde_json::from_slice::<ReplicaReport>(&pair.value)) else {
             return Ok(false);
         };
-        Ok(self.ours && found.instance != own.instance)
+        Ok(self.was_put && found.instance != own.instance)
     }
 
     /// Puts it first and lives on then: a replica that cannot report must not seem to be in its last reported state.
@@ -172,4 +177,95 @@ impl LeaseKey {
 
 fn error_chain(error: &EtcdError) -> String {
     format!("{error}; {}", error.fix())
+}
+
+/// Maximum number of causes that are logged until publishing succeeds again.
+const MAX_LOGGED_CAUSES: usize = 16;
+
+/// This sidecar's name, and the progress of its reports.
+#[derive(Debug)]
+pub struct Replica {
+    name: String,
+    instance: String,
+    publish_status: Mutex<PublishStatus>,
+}
+
+/// Progress of publishing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PublishStatus {
+    /// Place of the reports; `None` where they are at the admin address alone.
+    pub place: Option<String>,
+    /// Time of the last success.
+    pub published: Option<SystemTime>,
+    /// Failure at present.
+    pub failure: Option<String>,
+    /// Every cause of a failure since it last succeeded: each is news once, also where several take turns.
+    causes: Vec<String>,
+}
+
+impl Replica {
+    /// One of this name, that publishes nothing yet.
+    pub fn new(name: impl Into<String>) -> Self {
+        let instance = format!("{:016x}", RandomState::new().build_hasher().finish());
+        Self { name: name.into(), instance, publish_status: Mutex::default() }
+    }
+
+    /// The name of this machine, by which a replica goes where nothing else is said.
+    pub fn host() -> String {
+        rustix::system::uname().nodename().to_string_lossy().into_owned()
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Identity of this run among all with the same name.
+    pub fn instance(&self) -> &str {
+        &self.instance
+    }
+
+    /// Progress of publishing.
+    pub fn publish_status(&self) -> PublishStatus {
+        self.lock().clone()
+    }
+
+    /// Records where reports are published.
+    pub fn set_place(&self, place: &str) {
+        self.lock().place = Some(place.to_owned());
+    }
+
+    /// Records the result of publishing; true where that is news.
+    pub fn record(&self, outcome: Result<(), String>, now: SystemTime) -> bool {
+        let mut status = self.lock();
+        if outcome.is_ok() {
+            status.published = Some(now);
+        }
+        let failure = outcome.err();
+        let news = match &failure {
+            None => !std::mem::take(&mut status.causes).is_empty(),
+            Some(cause) => !status.causes.contains(cause) && status.causes.len() < MAX_LOGGED_CAUSES,
+        };
+        status.causes.extend(failure.clone().filter(|_| news));
+        status.failure = failure;
+        news
+    }
+
+    fn lock(&self) -> MutexGuard<'_, PublishStatus> {
+        self.publish_status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_cause_is_news_once_until_publishing_succeeds() {
+        let replica = Replica::new("cp-1");
+        let recorded = |outcome: Result<(), &str>| replica.record(outcome.map_err(str::to_owned), SystemTime::now());
+        let news = [Ok(()), Err("reset"), Err("closed"), Err("reset"), Err("closed"), Ok(()), Ok(()), Err("reset")]
+            .map(recorded);
+        assert_eq!(news, [false, true, true, false, false, true, false, true]);
+    }
 }

@@ -55,16 +55,16 @@ fn report(hooks: &[(&str, &str, HookStanding)]) -> ReplicaReport {
 
 /// The objects of these names, each with the entry that this report has for it.
 fn objects(report: &ReplicaReport, names: &[&str]) -> Vec<Value> {
-    let shares = Shares::new(report, names.iter().map(|name| (*name, false)));
+    let shares = ReportShares::new(report, names.iter().map(|name| (*name, false)));
     let object = |name: &&str| {
-        let entry = shares.entry(About { name, generation: Some(1), left: false });
+        let entry = shares.entry(ObjectFacts { name, generation: Some(1), left: false });
         json!({"metadata": {"name": name}, "externalAdmissionHooks": [{}], "status": {"replicas": [entry]}})
     };
     names.iter().map(object).collect()
 }
 
 #[test]
-fn the_shares_of_all_objects_are_the_report() {
+fn report_is_put_together_from_the_shares_of_all_objects() {
     let mut replica_report = report(&[
         ("one", "a.example.com", HookStanding::Active),
         ("one", "a.example.com", HookStanding::Gone),
@@ -74,12 +74,18 @@ fn the_shares_of_all_objects_are_the_report() {
     let problem = |file: &str| format!("admissioncontrolconfigurations/{file}: x: is wrong");
     let problems = vec![problem("two"), problem("onerous")];
     let (held, held_left_out) = (Vec::new(), 0);
-    replica_report.rejected =
-        Some(Rejected { revision: "8".to_owned(), since: NOW.to_owned(), problems, count: 2, held, held_left_out });
+    replica_report.rejected = Some(RejectedConfiguration {
+        revision: "8".to_owned(),
+        since: NOW.to_owned(),
+        problems,
+        count: 2,
+        held,
+        held_left_out,
+    });
     let objects = objects(&replica_report, &["one", "two"]);
     let entry = |index: usize| entries(&objects[index]).next().unwrap().unwrap();
     assert_eq!(entry(0).hooks.unwrap().len(), 2, "a hook that has moved");
-    assert_eq!(entry(0).others.unwrap()[0].configuration.as_deref(), Some("went"));
+    assert_eq!(entry(0).others.unwrap()[0].configuration, "went");
     assert_eq!((entry(1).draining, entry(1).others), (Some(true), None));
     assert_eq!(entry(1).rejected, Some(vec![problem("two")]));
 
@@ -92,7 +98,7 @@ fn the_shares_of_all_objects_are_the_report() {
 }
 
 #[test]
-fn an_object_that_is_held_back_says_so_and_the_others_are_in_force() {
+fn held_back_object_reports_that_and_the_others_are_in_force() {
     let mut replica_report = report(&[("one", "a.example.com", HookStanding::Active)]);
     let held = |document: &str, keeps| HeldReport {
         document: document.to_owned(),
@@ -108,9 +114,9 @@ fn an_object_that_is_held_back_says_so_and_the_others_are_in_force() {
     let problems: Vec<_> = held.iter().map(|held| held.why.clone()).collect();
     let (revision, since) = ("8".to_owned(), NOW.to_owned());
     replica_report.rejected =
-        Some(Rejected { revision, since, problems: problems.clone(), count: 3, held, held_left_out: 0 });
+        Some(RejectedConfiguration { revision, since, problems: problems.clone(), count: 3, held, held_left_out: 0 });
     let names = ["one", "two", "three"];
-    let shares = Shares::new(&replica_report, names.iter().map(|name| (*name, false)));
+    let shares = ReportShares::new(&replica_report, names.iter().map(|name| (*name, false)));
     assert_eq!(names.map(|name| shares.is_in_force(name)), [true, false, false]);
     let objects = objects(&replica_report, &names);
     let entry = |index: usize| entries(&objects[index]).next().unwrap().unwrap();
@@ -128,12 +134,12 @@ fn an_object_that_is_held_back_says_so_and_the_others_are_in_force() {
 }
 
 #[test]
-fn where_nothing_is_in_force_every_object_names_what_blocks_it() {
+fn every_object_names_the_blocking_problem_if_nothing_is_in_force() {
     let mut replica_report = report(&[]);
     let problem = "the folder: holds no document; write one".to_owned();
     let (revision, since, problems) = ("8".to_owned(), NOW.to_owned(), vec![problem.clone()]);
     replica_report.rejected =
-        Some(Rejected { revision, since, problems, count: 1, held: Vec::new(), held_left_out: 0 });
+        Some(RejectedConfiguration { revision, since, problems, count: 1, held: Vec::new(), held_left_out: 0 });
     let objects = objects(&replica_report, &["one", "two"]);
     let rejected = |index: usize| entries(&objects[index]).next().unwrap().unwrap().rejected.unwrap();
     assert_eq!(rejected(0), std::slice::from_ref(&problem), "what belongs to none stands in the first");
@@ -143,11 +149,11 @@ fn where_nothing_is_in_force_every_object_names_what_blocks_it() {
 }
 
 #[test]
-fn hooks_of_an_object_that_goes_are_reported_in_one_that_stays() {
+fn hooks_of_a_deleted_object_are_reported_in_another() {
     let replica_report =
         report(&[("one", "a.example.com", HookStanding::Draining), ("two", "b.example.com", HookStanding::Active)]);
-    let shares = Shares::new(&replica_report, [("one", true), ("two", false)].into_iter());
-    let entry = |name| shares.entry(About { name, generation: None, left: true });
+    let shares = ReportShares::new(&replica_report, [("one", true), ("two", false)].into_iter());
+    let entry = |name| shares.entry(ObjectFacts { name, generation: None, left: true });
     let object = |name: &str, entry: Replica| json!({"metadata": {"name": name}, "status": {"replicas": [entry]}});
     let both = [object("one", entry("one")), object("two", entry("two"))];
     let hooks = |objects: &[Value]| {
@@ -160,7 +166,7 @@ fn hooks_of_an_object_that_goes_are_reported_in_one_that_stays() {
 }
 
 #[test]
-fn a_replica_lives_as_long_as_it_renews_what_it_says() {
+fn replica_is_live_while_it_renews_its_entries() {
     let mut replica_report = report(&[("one", "a.example.com", HookStanding::Active)]);
     let alive = |replica_report: &ReplicaReport| seen(&objects(replica_report, &["one"]), now()).reports.len();
     for (renewed, count) in [("00:00:30Z", 1), ("00:00:29Z", 0), ("01:00:00Z", 1), ("never", 0)] {
@@ -170,7 +176,7 @@ fn a_replica_lives_as_long_as_it_renews_what_it_says() {
 }
 
 #[test]
-fn what_does_not_stand_in_every_object_is_not_reported_yet() {
+fn replica_state_is_reported_once_it_is_in_every_object() {
     let hooks = [("one", "a.example.com", HookStanding::Active), ("two", "b.example.com", HookStanding::Active)];
     let before =
         objects(&ReplicaReport { published: "2026-01-01T00:00:50Z".to_owned(), ..report(&hooks) }, &["one", "two"]);
@@ -187,24 +193,26 @@ fn what_does_not_stand_in_every_object_is_not_reported_yet() {
 }
 
 #[test]
-fn an_object_has_drained_when_its_deletion_was_read_and_none_of_its_hooks_is_used() {
+fn object_has_drained_once_its_deletion_was_read_and_no_hook_is_used() {
     use HookStanding::{Active, Draining, Gone, Probing};
     let drained = |state, left, stale| {
         let replica_report =
             ReplicaReport { stale, ..report(&[("one", "a.example.com", state), ("two", "b.example.com", Active)]) };
         let names = [("one", left), ("two", false)];
-        Shares::new(&replica_report, names.into_iter()).entry(About { name: "one", generation: None, left }).drained
+        ReportShares::new(&replica_report, names.into_iter())
+            .entry(ObjectFacts { name: "one", generation: None, left })
+            .drained
     };
     assert_eq!(drained(Gone, true, false), Some(true));
     assert_eq!(drained(Gone, false, false), Some(false));
     assert_eq!(drained(Gone, true, true), Some(false), "what it has may be outdated");
     let cut = ReplicaReport { hooks_left_out: 1, ..report(&[]) };
-    let shares = Shares::new(&cut, [("one", true)].into_iter());
-    let left_out = shares.entry(About { name: "one", generation: None, left: true });
+    let shares = ReportShares::new(&cut, [("one", true)].into_iter());
+    let left_out = shares.entry(ObjectFacts { name: "one", generation: None, left: true });
     assert_eq!(left_out.drained, Some(false), "one that has no entry there may be its own");
     let twin = ReplicaReport { contested: true, ..report(&[]) };
-    let shares = Shares::new(&twin, [("one", true)].into_iter());
-    let hidden = shares.entry(About { name: "one", generation: None, left: true });
+    let shares = ReportShares::new(&twin, [("one", true)].into_iter());
+    let hidden = shares.entry(ObjectFacts { name: "one", generation: None, left: true });
     assert_eq!(hidden.drained, Some(false), "a namesake may still ask");
     for state in [Probing, Active, Draining] {
         assert_eq!(drained(state, true, false), Some(false), "{state:?}");

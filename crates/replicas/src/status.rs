@@ -1,27 +1,25 @@
-//! Entry: a report as it stands in the status of configuration objects, a share in each; both ways.
+//! A report as a status of configuration objects: each object has a share of it. In both directions, and what follows for
+//! an object from the shares of all live replicas.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     time::{Duration, SystemTime},
 };
 
+use gatepost_api::schema::status::{Condition, ConditionStatus, HeldDocument, Replica, Stays};
 use serde_json::Value;
 
-use super::{
-    HookReport, HookStanding, ReplicaReport, ReplicasSeen, Silent,
-    report::{HeldReport, Rejected},
-};
 use crate::{
-    schema::status::{HeldDocument, HookState, HookStatus, Replica, Stays},
-    source::kubernetes::configuration_file,
+    HeldReport, HookReport, HookStanding, RejectedConfiguration, ReplicaReport, ReplicasSeen, Silent,
+    objects::configuration_file,
 };
 
-/// A replica whose entries were all renewed longer ago is taken to be dead.
-pub(super) const LIVE: Duration = Duration::from_secs(30);
+/// A replica whose entries were all renewed longer ago counts as dead.
+pub(crate) const REPLICA_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Facts that all entries of one report share.
 #[derive(Debug)]
-pub(super) struct Shares<'a> {
+pub(crate) struct ReportShares<'a> {
     report: &'a ReplicaReport,
     /// The objects that stay; all of them, where all are being deleted.
     names: BTreeSet<&'a str>,
@@ -36,18 +34,18 @@ const BLOCKED: &str = "not in force, because of another: ";
 
 /// Facts of the object that an entry is for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct About<'a> {
+pub(crate) struct ObjectFacts<'a> {
     /// Its name.
-    pub(super) name: &'a str,
+    pub(crate) name: &'a str,
     /// The generation of it that is in force, where known.
-    pub(super) generation: Option<i64>,
+    pub(crate) generation: Option<i64>,
     /// It is being deleted, and that was read.
-    pub(super) left: bool,
+    pub(crate) left: bool,
 }
 
-impl<'a> Shares<'a> {
+impl<'a> ReportShares<'a> {
     /// Of this report, for these objects: the name of each, and whether it is being deleted.
-    pub(super) fn new(report: &'a ReplicaReport, objects: impl Iterator<Item = (&'a str, bool)> + Clone) -> Self {
+    pub(crate) fn new(report: &'a ReplicaReport, objects: impl Iterator<Item = (&'a str, bool)> + Clone) -> Self {
         let all = objects.clone().map(|(name, _)| name);
         let staying: BTreeSet<_> = objects.filter(|(_, deleted)| !deleted).map(|(name, _)| name).collect();
         let names = if staying.is_empty() { all.collect() } else { staying };
@@ -58,20 +56,20 @@ impl<'a> Shares<'a> {
     }
 
     /// Is the newest state of the object that was read in force there?
-    pub(super) fn is_in_force(&self, name: &str) -> bool {
-        let held = |rejected: &Rejected| {
+    pub(crate) fn is_in_force(&self, name: &str) -> bool {
+        let held = |rejected: &RejectedConfiguration| {
             rejected.is_whole() || rejected.held_left_out > 0 || self.held.contains_key(&*configuration_file(name))
         };
         self.report.generation > 0 && !self.report.rejected.as_ref().is_some_and(held)
     }
 
     /// The entry for this object.
-    pub(super) fn entry(&self, about: About<'_>) -> Replica {
+    pub(crate) fn entry(&self, about: ObjectFacts<'_>) -> Replica {
         let (report, first) = (self.report, self.first == Some(about.name));
         let own: Vec<_> = report.hooks.iter().filter(|hook| hook.configuration == about.name).collect();
         // Hooks of an object that is being deleted are listed before it goes, so that none is ever missing.
         let others = report.hooks.iter().filter(|hook| first && !self.names.contains(&*hook.configuration));
-        let others: Vec<_> = others.filter_map(|hook| status(hook, Some(&hook.configuration))).collect();
+        let others: Vec<_> = others.filter_map(|hook| share(hook, &hook.configuration)).collect();
         let rejected = report.rejected.as_ref();
         let held = self.held.get(&*configuration_file(about.name));
         let is_ours = |document: &str| {
@@ -109,21 +107,21 @@ impl<'a> Shares<'a> {
             rejected_since: rejected.map(|rejected| rejected.since.clone()),
             draining: Some(own.iter().any(|hook| hook.state == HookStanding::Draining)),
             drained: Some(about.left && !used && !unclear),
-            hooks: Some(own.iter().filter_map(|hook| status(hook, None)).collect()),
+            hooks: Some(own.iter().filter_map(|hook| share(hook, "")).collect()),
             others: Some(others).filter(|others| !others.is_empty()),
         }
     }
 
     /// Problems because of which this object is not in force in its newest state; in the first object also the problems
     /// of no object, where nothing is in force.
-    fn problems(&self, rejected: &Rejected, name: &str) -> Option<Vec<String>> {
+    fn problems(&self, rejected: &RejectedConfiguration, name: &str) -> Option<Vec<String>> {
         if !rejected.is_whole() {
             return self.held.get(&*configuration_file(name)).map(|held| vec![held.why.clone()]);
         }
         let of = |problem: &str, name: &str| problem.starts_with(&format!("{}: ", configuration_file(name)));
-        let nobody_s = |problem: &str| !self.names.iter().any(|name| of(problem, name));
+        let of_no_object = |problem: &str| !self.names.iter().any(|name| of(problem, name));
         let first = self.first == Some(name);
-        let problems = rejected.problems.iter().filter(|problem| of(problem, name) || first && nobody_s(problem));
+        let problems = rejected.problems.iter().filter(|problem| of(problem, name) || first && of_no_object(problem));
         let own: Vec<_> = problems.cloned().collect();
         match (own.is_empty(), rejected.problems.first()) {
             (true, Some(other)) => Some(vec![format!("{BLOCKED}{other}")]),
@@ -142,36 +140,18 @@ fn held_document(held: &HeldReport) -> HeldDocument {
 }
 
 /// Is an object that says this blocked by another?
-pub(super) fn is_blocked(problem: &str) -> bool {
+pub(crate) fn is_blocked(problem: &str) -> bool {
     problem.starts_with(BLOCKED)
 }
 
-fn status(hook: &HookReport, configuration: Option<&str>) -> Option<HookStatus> {
-    Some(HookStatus {
-        name: hook.name.clone(),
-        id: Some(hook.id.clone()),
-        configuration: configuration.map(str::to_owned),
-        endpoint: Some(hook.endpoint.clone()),
-        moves_to: hook.moves_to.clone(),
-        state: match hook.state {
-            HookStanding::Probing => HookState::Probing,
-            HookStanding::Active => HookState::Active,
-            HookStanding::Draining => HookState::Draining,
-            HookStanding::Gone => HookState::Gone,
-            // Only others' words are unknown.
-            HookStanding::Unknown => return None,
-        },
-        since: Some(hook.since.clone()),
-        reason: hook.reason.clone(),
-        overdue: hook.overdue.clone(),
-        unproven_since: hook.unproven_since.clone(),
-        failures: hook.failures.clone(),
-        in_vain: hook.in_vain.clone(),
-    })
+/// The hook as the status of an object has it, which names another configuration only.
+fn share(hook: &HookReport, configuration: &str) -> Option<HookReport> {
+    let configuration = configuration.to_owned();
+    (hook.state != HookStanding::Unknown).then(|| HookReport { configuration, ..hook.clone() })
 }
 
 /// Entries of an object's status, as far as they can be parsed.
-pub(super) fn entries(object: &Value) -> impl Iterator<Item = Result<Replica, String>> {
+pub(crate) fn entries(object: &Value) -> impl Iterator<Item = Result<Replica, String>> {
     let entries = object.pointer("/status/replicas").and_then(Value::as_array);
     entries.into_iter().flatten().map(|entry| {
         let read = serde_json::from_value(entry.clone());
@@ -179,11 +159,11 @@ pub(super) fn entries(object: &Value) -> impl Iterator<Item = Result<Replica, St
     })
 }
 
-pub(super) fn name(object: &Value) -> &str {
+pub(crate) fn name(object: &Value) -> &str {
     object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
 }
 
-pub(super) fn hooks(object: &Value) -> usize {
+pub(crate) fn hooks(object: &Value) -> usize {
     object.get("externalAdmissionHooks").and_then(Value::as_array).map_or(0, Vec::len)
 }
 
@@ -192,7 +172,7 @@ pub(super) fn hooks(object: &Value) -> usize {
 /// A replica renews its entries one after the other. Its own state is taken from the oldest of those that are not too
 /// old, so that it is reported only once it stands in every object; the hooks of all are put together. An object with
 /// hooks that has no entry of the replica holds hooks left out.
-pub(super) fn seen(objects: &[Value], now: SystemTime) -> ReplicasSeen {
+pub(crate) fn seen(objects: &[Value], now: SystemTime) -> ReplicasSeen {
     let (mut replicas, mut silent) = (BTreeMap::<String, Vec<(&Value, Replica)>>::new(), Vec::new());
     for object in objects {
         for entry in entries(object) {
@@ -245,7 +225,7 @@ fn report(objects: &[Value], entries: &[(&Value, Replica)], now: SystemTime) -> 
     let break_glass = live.iter().find_map(|entry| entry.break_glass.clone()).unwrap_or_default();
     let faults = live.iter().find_map(|entry| entry.faults.clone()).unwrap_or_default();
     let bypasses = live.iter().find_map(|entry| entry.bypasses.clone()).unwrap_or_default();
-    let rejected = rejecting.first().map(|entry| Rejected {
+    let rejected = rejecting.first().map(|entry| RejectedConfiguration {
         revision: entry.rejected_revision.clone().unwrap_or_default(),
         since: entry.rejected_since.clone().unwrap_or_default(),
         count: problems.len().max(held.len()),
@@ -284,28 +264,72 @@ fn report(objects: &[Value], entries: &[(&Value, Replica)], now: SystemTime) -> 
 fn is_live(entry: &Replica, now: SystemTime) -> bool {
     let renewed = entry.renewed.as_deref().and_then(|renewed| humantime::parse_rfc3339(renewed).ok());
     // A clock that is ahead is not dead.
-    renewed.is_some_and(|renewed| now.duration_since(renewed).unwrap_or_default() <= LIVE)
+    renewed.is_some_and(|renewed| now.duration_since(renewed).unwrap_or_default() <= REPLICA_TIMEOUT)
 }
 
-fn hook_report(hook: &HookStatus, object: &str) -> HookReport {
-    HookReport {
-        name: hook.name.clone(),
-        id: hook.id.clone().unwrap_or_default(),
-        configuration: hook.configuration.clone().unwrap_or_else(|| object.to_owned()),
-        endpoint: hook.endpoint.clone().unwrap_or_default(),
-        moves_to: hook.moves_to.clone(),
-        state: match hook.state {
-            HookState::Probing => HookStanding::Probing,
-            HookState::Active => HookStanding::Active,
-            HookState::Draining => HookStanding::Draining,
-            HookState::Gone => HookStanding::Gone,
-        },
-        since: hook.since.clone().unwrap_or_default(),
-        reason: hook.reason.clone(),
-        overdue: hook.overdue.clone(),
-        unproven_since: hook.unproven_since.clone(),
-        failures: hook.failures.clone(),
-        in_vain: hook.in_vain.clone(),
+fn hook_report(hook: &HookReport, object: &str) -> HookReport {
+    let configuration = if hook.configuration.is_empty() { object } else { &hook.configuration };
+    HookReport { configuration: configuration.to_owned(), ..hook.clone() }
+}
+
+/// Entries of the live replicas about one object, by name; `None` where a replica has none.
+#[derive(Debug)]
+pub(crate) struct ReplicaStatus(BTreeMap<String, Option<Replica>>);
+
+impl ReplicaStatus {
+    /// Entries of these replicas in the object, with our own present one.
+    pub(crate) fn of<'a>(live: impl Iterator<Item = &'a str>, object: &Value, own: &Replica) -> Self {
+        let mut all: BTreeMap<_, _> = live.map(|name| (name.to_owned(), None)).collect();
+        for entry in entries(object).flatten() {
+            if let Some(place) = all.get_mut(&entry.name) {
+                *place = Some(entry);
+            }
+        }
+        all.insert(own.name.clone(), Some(own.clone()));
+        Self(all)
+    }
+
+    /// Does every live replica report that it no longer uses a hook of the object?
+    pub(crate) fn has_drained(&self) -> bool {
+        self.0.values().all(|entry| entry.as_ref().is_some_and(|entry| entry.drained == Some(true)))
+    }
+
+    /// The condition `Accepted` of an object of that generation, where every live replica has it in force or one has
+    /// rejected it, and that is not what stands there. All see the same.
+    pub(crate) fn accepted(&self, object: &Value, generation: i64, now: &str) -> Option<Condition> {
+        let (status, reason, message) = self.judged(generation)?;
+        let conditions = object.pointer("/status/conditions").cloned().unwrap_or_default();
+        let conditions: Vec<Condition> = serde_json::from_value(conditions).unwrap_or_default();
+        let last = conditions.into_iter().find(|condition| condition.condition_type == "Accepted");
+        let unchanged = last.as_ref().filter(|last| last.status == status);
+        let condition = Condition {
+            condition_type: "Accepted".to_owned(),
+            status,
+            observed_generation: Some(generation),
+            last_transition_time: unchanged.map_or(now, |last| &last.last_transition_time).to_owned(),
+            reason: reason.to_owned(),
+            message,
+        };
+        (last.as_ref() != Some(&condition)).then_some(condition)
+    }
+
+    /// Condition of the object, where it is clear.
+    fn judged(&self, generation: i64) -> Option<(ConditionStatus, &'static str, String)> {
+        for (name, entry) in &self.0 {
+            let Some(entry) = entry else { continue };
+            let Some(problem) = entry.rejected.as_ref().and_then(|problems| problems.first()) else { continue };
+            let (reason, means) = match entry.held {
+                Some(Stays::LastGood) => ("HeldBack", "its last good state stays in force: "),
+                Some(Stays::Nothing) => ("LeftOut", "nothing of it is in force: "),
+                None if is_blocked(problem) => ("Blocked", ""),
+                None => ("Rejected", ""),
+            };
+            return Some((ConditionStatus::False, reason, format!("{name}: {means}{problem}")));
+        }
+        let adopted =
+            |entry: &Option<Replica>| entry.as_ref().and_then(|entry| entry.observed_generation) == Some(generation);
+        let all = self.0.values().all(adopted);
+        all.then(|| (ConditionStatus::True, "InForce", "every live replica has it in force".to_owned()))
     }
 }
 

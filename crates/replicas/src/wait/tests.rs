@@ -1,5 +1,5 @@
 use super::*;
-use crate::replicas::{InitializerReport, Silent, report::Rejected};
+use crate::{InitializerReport, RejectedConfiguration, Silent};
 
 /// A replica that has this revision in force, read at `observed`.
 fn replica(name: &str, revision: u64, observed: u64) -> ReplicaReport {
@@ -33,7 +33,7 @@ fn replica(name: &str, revision: u64, observed: u64) -> ReplicaReport {
 fn rejecting(mut report: ReplicaReport, revision: u64) -> ReplicaReport {
     let since = "2026-01-01T00:00:00Z".to_owned();
     let problems = vec!["a.yaml: x: is wrong".to_owned()];
-    report.rejected = Some(Rejected {
+    report.rejected = Some(RejectedConfiguration {
         revision: revision.to_string(),
         since,
         problems,
@@ -84,7 +84,7 @@ fn failed(progress: Progress) -> String {
 }
 
 #[test]
-fn a_revision_is_adopted_when_every_live_replica_has_it_or_a_later_one() {
+fn revision_is_adopted_if_every_live_replica_has_it_or_a_later_one() {
     let all = seen(vec![replica("a", 7, 7), replica("b", 9, 9)]);
     let done = Progress::Done("2 replicas have revision 7 in force: a, b".to_owned());
     assert_eq!(adopted(&all, &WANTED, 0), done);
@@ -100,7 +100,7 @@ fn a_revision_is_adopted_when_every_live_replica_has_it_or_a_later_one() {
 }
 
 #[test]
-fn a_name_that_two_replicas_share_hides_one_of_them() {
+fn replica_name_used_twice_is_reported() {
     let mut twin = with(replica("a", 7, 7), &[(HOOK, 1, HookStanding::Gone)]);
     twin.contested = true;
     let message = "two replicas go by the name a, and one hides the other: give each its own --replica";
@@ -109,13 +109,13 @@ fn a_name_that_two_replicas_share_hides_one_of_them() {
 }
 
 #[test]
-fn a_revision_of_the_store_that_changed_nothing_is_adopted_once_it_was_read() {
+fn store_revision_without_change_is_adopted_once_read() {
     assert!(matches!(adopted(&seen(vec![replica("a", 3, 7)]), &WANTED, 0), Progress::Done(_)));
     assert_eq!(waiting(adopted(&seen(vec![replica("a", 3, 6)]), &WANTED, 0)), "a is at revision 3");
 }
 
 #[test]
-fn a_rejected_revision_is_not_waited_for() {
+fn rejected_revision_fails_the_wait() {
     let rejects = |revision, rejected, observed| {
         adopted(&seen(vec![replica("a", 8, 8), rejecting(replica("b", revision, observed), rejected)]), &WANTED, 0)
     };
@@ -129,7 +129,7 @@ fn a_rejected_revision_is_not_waited_for() {
 }
 
 #[test]
-fn files_are_waited_for_by_digest_and_never_by_number() {
+fn file_source_is_waited_for_by_digest_only() {
     let mut files = replica("a", 0, 0);
     (files.revision, files.observed) = ("sha256:abababababababab".to_owned(), None);
     let all = seen(vec![files]);
@@ -144,7 +144,7 @@ fn files_are_waited_for_by_digest_and_never_by_number() {
 const HOOK: &str = "h.example.com";
 
 #[test]
-fn an_endpoint_is_free_when_the_hook_is_gone_everywhere() {
+fn endpoint_is_drained_if_the_hook_is_gone_on_every_replica() {
     let states =
         |a, b| seen(vec![with(replica("a", 7, 7), &[(HOOK, 1, a)]), with(replica("b", 7, 7), &[(HOOK, 1, b)])]);
     let done = Progress::Done(format!("{HOOK} is gone on 2 replicas: its endpoint may be switched off"));
@@ -172,7 +172,7 @@ fn an_endpoint_is_free_when_the_hook_is_gone_everywhere() {
 }
 
 #[test]
-fn the_processes_of_an_initializer_may_be_stopped_when_it_is_gone_everywhere() {
+fn initializer_is_drained_if_it_is_gone_on_every_replica() {
     let one = |replica_name: &str, state, since: Option<&str>| {
         let mut report = replica(replica_name, 7, 7);
         report.initializers = vec![InitializerReport {
@@ -198,13 +198,13 @@ fn the_processes_of_an_initializer_may_be_stopped_when_it_is_gone_everywhere() {
 }
 
 #[test]
-fn a_name_nobody_knows_frees_nothing() {
+fn unknown_hook_name_fails_the_drain() {
     let all = seen(vec![with(replica("a", 7, 7), &[(HOOK, 1, HookStanding::Active)])]);
     assert!(failed(drained(&all, "other.example.com", 0)).contains("is it spelt so?"));
 }
 
 #[test]
-fn a_replica_with_an_outdated_configuration_frees_nothing() {
+fn stale_replica_blocks_the_drain() {
     let mut stale = with(replica("a", 7, 7), &[(HOOK, 1, HookStanding::Gone)]);
     stale.stale = true;
     assert!(waiting(drained(&seen(vec![stale]), HOOK, 0)).contains("no fresh configuration"));
@@ -214,7 +214,7 @@ fn a_replica_with_an_outdated_configuration_frees_nothing() {
 }
 
 #[test]
-fn an_endpoint_that_another_hook_uses_is_left_on() {
+fn endpoint_used_by_another_hook_fails_the_drain() {
     let both = [(HOOK, 1, HookStanding::Gone), ("other", 1, HookStanding::Active)];
     let all = seen(vec![with(replica("a", 7, 7), &both)]);
     let message = failed(drained(&all, HOOK, 0));
@@ -224,7 +224,7 @@ fn an_endpoint_that_another_hook_uses_is_left_on() {
 }
 
 #[test]
-fn a_hook_that_has_moved_frees_its_old_endpoint_alone() {
+fn moved_hook_drains_only_its_old_endpoint() {
     let moved = [(HOOK, 2, HookStanding::Active), (HOOK, 1, HookStanding::Gone)];
     let all = seen(vec![with(replica("a", 7, 7), &moved)]);
     assert!(matches!(drained(&all, "grpc://h:1", 0), Progress::Done(_)));

@@ -1,8 +1,19 @@
-//! Asking a replica at its admin address.
+//! Readers of reports: at replicas' admin addresses, in etcd, and in a cluster's objects.
 
-use std::{collections::HashSet, fmt, path::Path, str::FromStr, sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    fmt,
+    path::Path,
+    str::FromStr,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use bytes::Bytes;
+use gatepost_api::{Transport, hook::EndpointTls};
+use gatepost_etcd_client::{EtcdClient, EtcdError};
+use gatepost_kube_support::KubeClient;
+use gatepost_tls::{self as tls, SystemRoots};
 use http::{Request, StatusCode, header};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::client::conn::http1;
@@ -17,14 +28,14 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use super::{ReplicaReport, ReplicasSeen, Silent};
 use crate::{
-    model::{Transport, hook::EndpointTls},
-    tls::{self, SystemRoots},
+    ReplicaReport, ReplicasSeen, Silent,
+    objects::{CONFIGURATIONS, error_chain},
+    status,
 };
 
-/// No page is larger; whatever sends more is no sidecar.
-const LARGEST_PAGE: usize = 64 << 20;
+/// Maximum length of a page: whatever sends more is not a sidecar.
+const MAX_PAGE_BYTES: usize = 64 << 20;
 
 /// Address of a replica's admin pages: `host:port`, `http://host:port` or `https://host:port`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,7 +156,7 @@ impl AdminUrl {
             if answer.status() != StatusCode::OK {
                 return Err(format!("it answers {}: is that gatepost's admin address?", answer.status()));
             }
-            let body = Limited::new(answer.into_body(), LARGEST_PAGE).collect().await;
+            let body = Limited::new(answer.into_body(), MAX_PAGE_BYTES).collect().await;
             Ok(body.map_err(|error| error.to_string())?.to_bytes())
         };
         // The connection is driven until the exchange has ended; the exchange reports a fault of it.
@@ -164,7 +175,7 @@ fn initializers(configuration: &Value) -> Vec<String> {
 }
 
 /// Asks all of them at once. A replica counts once, also where an address is given twice or two lead to it.
-pub async fn all(places: &[AdminUrl], ca: Option<&Arc<[u8]>>, within: Duration) -> ReplicasSeen {
+pub async fn ask_all(places: &[AdminUrl], ca: Option<&Arc<[u8]>>, within: Duration) -> ReplicasSeen {
     let mut distinct: Vec<&AdminUrl> = Vec::new();
     places.iter().for_each(|place| {
         if !distinct.contains(&place) {
@@ -194,12 +205,47 @@ pub fn authorities(file: &Path) -> Result<Arc<[u8]>, String> {
     std::fs::read(file).map(Into::into).map_err(|error| format!("cannot read {}: {error}", file.display()))
 }
 
+/// Every replica whose key is there: the live ones, and those that died less than [`TTL`](crate::TTL) ago.
+///
+/// # Errors
+/// [`EtcdError`] of the read.
+pub async fn read_etcd(client: &EtcdClient, prefix: &str) -> Result<ReplicasSeen, EtcdError> {
+    let mut seen = ReplicasSeen::default();
+    for pair in client.get_prefix(prefix).await?.pairs {
+        match serde_json::from_slice(&pair.value) {
+            Ok(report) => seen.reports.push(report),
+            Err(error) => seen.silent.push(Silent {
+                place: String::from_utf8_lossy(&pair.key).into_owned(),
+                why: format!("its value is not a report of a replica: {error}"),
+            }),
+        }
+    }
+    seen.reports.sort_by(|one: &ReplicaReport, other| one.replica.cmp(&other.replica));
+    Ok(seen)
+}
+
+/// Every replica with entries in configuration objects that it has renewed lately.
+///
+/// # Errors
+/// Message with the cause and, without any object, what to do.
+pub async fn read_objects(client: &KubeClient, now: SystemTime) -> Result<ReplicasSeen, String> {
+    let objects = client.list(CONFIGURATIONS).await.map_err(|error| error_chain(&error))?.items;
+    match objects.is_empty() {
+        true => Err(
+            "the cluster has no AdmissionControlConfiguration, in whose status replicas report: create one, which may \
+                 be without hooks; or ask the replicas, with --admin URL"
+                .to_owned(),
+        ),
+        false => Ok(status::seen(&objects, now)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_as_people_write_them() {
+    fn admin_addresses_are_parsed_with_or_without_scheme_and_path() {
         let read = |text: &str| AdminUrl::from_str(text).map(|url| url.to_string());
         for (text, url) in [
             ("127.0.0.1:9441", "http://127.0.0.1:9441"),
