@@ -42,10 +42,6 @@ use crate::{
     telemetry::RequestOutcome,
 };
 
-/// The former name of [`AdmissionDeps`].
-#[doc(hidden)]
-pub use self::context::AdmissionDeps as Gate;
-
 /// Decides one review, in one generation from beginning to end.
 ///
 /// Every way out is a verdict: a denial, a closed failure and a refusal of our own differ in their status, and none of

@@ -183,7 +183,7 @@ impl<'a> MutatingPhase<'a, '_> {
                 }
                 Ok(Role::Asked(hook)) => {
                     let is_shared = self.is_shared(hook.live);
-                    if !batch.is_empty() && !(is_shared && self.may_grow(&batch)) {
+                    if !(batch.is_empty() || is_shared && self.may_grow(&batch)) {
                         break;
                     }
                     self.join(&mut batch, hook, at);
@@ -257,7 +257,7 @@ impl<'a> MutatingPhase<'a, '_> {
             is_over |= record.is_cancelled();
             // Where a bypass opens every hook, nothing but a "no" ends a request that is out of time.
             let is_no = self.is_late && record.is_denial() && ctx.bypass.opens_everything();
-            if is_over && !(is_no && !self.draft.is_rejected) {
+            if is_over && (!is_no || self.draft.is_rejected) {
                 discarded += usize::from(unable.is_none());
                 record.discard(unable.is_none());
                 continue;

@@ -291,7 +291,7 @@ impl<'a> CallRecord<'a> {
         // One line a second for each hook; every failure is in the metrics, the annotations and the audit log.
         if let Some(held_back) = metrics.may_log_failure() {
             let failure = failure.class();
-            tracing::warn!(hook = %self.decider.name(), uid = %ctx.review.uid, %failure, held_back, "{what}");
+            tracing::warn!(hook = %self.decider.name(), uid = &*ctx.review.uid, %failure, held_back, "{what}");
         }
     }
 

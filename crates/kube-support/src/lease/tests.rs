@@ -99,7 +99,7 @@ async fn pass(time: Duration) {
 #[tokio::test]
 async fn another_replica_leads_once_the_lease_is_expired_or_released() {
     let client = apiserver().await;
-    let [mut first, mut second, mut third] = ["a", "b", "c"].map(|name| election(name));
+    let [mut first, mut second, mut third] = ["a", "b", "c"].map(election);
     assert!(first.hold(&client).await.unwrap(), "there was no lease");
     for _ in 0..4 {
         pass(RENEWAL).await;
