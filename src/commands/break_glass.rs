@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use self::destination::{Destination, DestinationArgs, MissingName, WriteError};
 use crate::{
-    model::{BreakGlass, break_glass::LONGEST},
+    model::{BreakGlass, break_glass::MAX_OPEN_TIME},
     snapshot::{self, Problem, SourceFile},
 };
 
@@ -86,7 +86,7 @@ pub struct BreakGlassCommand {
 
 fn bounded(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
-        Ok(time) if time.subsec_nanos() == 0 && (Duration::from_secs(1)..=LONGEST).contains(&time) => Ok(time),
+        Ok(time) if time.subsec_nanos() == 0 && (Duration::from_secs(1)..=MAX_OPEN_TIME).contains(&time) => Ok(time),
         Ok(_) => Err("write a duration in whole seconds from 1s to 24h".to_owned()),
         Err(error) => Err(format!("{error}; write a duration like 15m or 1h")),
     }

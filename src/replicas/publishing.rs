@@ -40,7 +40,7 @@ impl Publishing {
         Self { health, replica, publisher }
     }
 
-    /// For as long as this is polled.
+    /// Publishes for as long as this is polled.
     pub async fn run(&mut self) {
         if matches!(self.publisher, Publisher::Nowhere) {
             return std::future::pending().await;
@@ -79,7 +79,7 @@ impl Publishing {
         }
     }
 
-    /// The replica ends: whoever looks need not wait until it is taken to be dead.
+    /// Withdraws the report, so that readers need not wait until this replica counts as dead.
     pub async fn leave(&mut self) {
         match timeout(LEAVE_TIMEOUT, self.publisher.leave()).await {
             Ok(Ok(())) => {}

@@ -18,7 +18,7 @@ use serde_json::json;
 use tokio::time::timeout_at;
 
 pub use self::stored::{ObjectRead, ReadPolicy, head_rule, read_policy};
-use self::turn::{Acted, ParallelCalls, Turn, end_of, until};
+use self::turn::{ParallelCalls, Turn, TurnEffect, end_of, until};
 use super::{
     context::ReviewContext,
     draft::{Draft, Flow, InitializerTurn},
@@ -174,10 +174,10 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
                 (Some(one), None) if is_unproven(ctx, one) => Err(InitializerFailure::Unproven),
                 (Some(one), None) => turn(one).act(facts).await,
                 // The list of an object that is stored may name anybody.
-                (None, _) => Ok(Acted::default()),
+                (None, _) => Ok(TurnEffect::default()),
             };
             // It is its turn, so every step is taken but that of a wrong addition.
-            let ended = ended.and_then(|Acted { changed, adds }| {
+            let ended = ended.and_then(|TurnEffect { changed, adds }| {
                 let known = |add: &str| entry.initializers.iter().any(|one| &*one.name == add);
                 match adds.iter().all(|add| known(add)).then(|| initialization.done(&name, adds)) {
                     Some(Ok(_)) => Ok(changed),

@@ -55,8 +55,8 @@ impl Matcher {
 /// Adds the hook where its rule sees the request and nothing better is known of it yet.
 fn consider(hooks: &[Arc<Hook>], request: &MatchedRequest<'_>, hook: u32, rule: u32, out: &mut HookSet) {
     /// Entries scanned for the hook, from the end; among more, it may stand twice until duplicates are removed.
-    const FEW: usize = 32;
-    let few = out.len().saturating_sub(FEW);
+    const MAX_SCANNED_ENTRIES: usize = 32;
+    let few = out.len().saturating_sub(MAX_SCANNED_ENTRIES);
     let known = out[few..].iter_mut().find(|matched| matched.hook == hook);
     if known.as_ref().is_some_and(|matched| matched.how == How::AsMade) {
         return;

@@ -23,7 +23,7 @@ use tokio::{
 pub use self::objects::ObjectSelection;
 use self::{
     adopting::{SharedReader, Upkeep},
-    objects::{Kind, Taken},
+    objects::{ConvertedObject, Kind},
 };
 use super::{
     contents::{Contents, READ_DEADLINE, ReadError},
@@ -298,11 +298,11 @@ fn assemble(
     for (kind, items) in lists {
         for item in items {
             match objects::taken(kind, item)? {
-                Taken::File(file) => {
+                ConvertedObject::File(file) => {
                     size += file.bytes.len();
                     files.push(file);
                 }
-                Taken::LeftOut(note) => notes.push(note),
+                ConvertedObject::LeftOut(note) => notes.push(note),
             }
         }
     }

@@ -125,12 +125,12 @@ struct Body {
     source: String,
     digest: String,
     revision: String,
-    documents: Vec<Stored>,
+    documents: Vec<StoredDocument>,
 }
 
 /// One document.
 #[derive(Debug, Serialize, Deserialize)]
-struct Stored {
+struct StoredDocument {
     name: String,
     bytes: String,
     #[serde(default)]
@@ -233,7 +233,7 @@ impl LastGoodFile {
         if body.source != self.source {
             return Err(LastGoodError::OtherSource { path, found: body.source, wanted: self.source.clone() });
         }
-        let document = |stored: Stored| {
+        let document = |stored: StoredDocument| {
             let decoded = |text: String| STANDARD.decode(text).map(Bytes::from).ok();
             let references = stored.references.into_iter().map(|(path, text)| Some((path, decoded(text)?)));
             let file = SourceFile { name: stored.name, bytes: decoded(stored.bytes)? };
@@ -264,7 +264,7 @@ impl LastGoodFile {
         let path = self.shown();
         let unwritable = |error: io::Error| LastGoodError::Unwritable { path: path.clone(), cause: error.to_string() };
         let encoded = |bytes: &Bytes| STANDARD.encode(bytes);
-        let documents = kept.parts().map(|part| Stored {
+        let documents = kept.parts().map(|part| StoredDocument {
             name: part.file().name.clone(),
             bytes: encoded(&part.file().bytes),
             references: part.references().iter().map(|(path, bytes)| (path.clone(), encoded(bytes))).collect(),

@@ -20,7 +20,7 @@ use rustix::{
 
 use super::{
     Throttle,
-    line_writer::{Bounds, LineWriter, Written},
+    line_writer::{BatchResult, Bounds, LineWriter},
 };
 
 /// A tenth of a second at 160,000 reviews a second; each may carry names as long as its caller likes.
@@ -153,7 +153,7 @@ struct Failing {
 }
 
 impl Failing {
-    fn observe(&mut self, written: &Written) {
+    fn observe(&mut self, written: &BatchResult) {
         match &written.ended {
             Ok(()) if self.now && std::mem::take(&mut self.logged) => {
                 tracing::info!("writing the audit log again");

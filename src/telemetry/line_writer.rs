@@ -17,7 +17,7 @@ use std::{
 use crossbeam::queue::ArrayQueue;
 
 /// Interval at which a queue is emptied whose thread is not woken.
-const EVERY: Duration = Duration::from_millis(100);
+const FLUSH_INTERVAL: Duration = Duration::from_millis(100);
 /// Bytes gathered for one write.
 const BATCH: usize = 256 * 1024;
 
@@ -33,7 +33,7 @@ pub(super) struct Bounds {
 }
 
 /// Result of writing out several lines together.
-pub(super) struct Written {
+pub(super) struct BatchResult {
     /// Number of lines written whole.
     pub(super) lines: u64,
     /// Error that the others met.
@@ -66,7 +66,7 @@ impl LineWriter {
         sink: impl Write + Send + 'static,
         bounds: Bounds,
         begin: fn(),
-        observe: impl FnMut(&Written) -> Option<Vec<u8>> + Send + 'static,
+        observe: impl FnMut(&BatchResult) -> Option<Vec<u8>> + Send + 'static,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             queue: ArrayQueue::new(bounds.lines),
@@ -125,7 +125,7 @@ impl Shared {
         false
     }
 
-    fn run(&self, sink: impl Write, mut observe: impl FnMut(&Written) -> Option<Vec<u8>>, _hangs_up: Sender<()>) {
+    fn run(&self, sink: impl Write, mut observe: impl FnMut(&BatchResult) -> Option<Vec<u8>>, _hangs_up: Sender<()>) {
         let mut sink = Sink { sink, torn: false };
         let mut batch = Vec::with_capacity(BATCH);
         loop {
@@ -139,7 +139,7 @@ impl Shared {
             if self.closing.load(Ordering::Acquire) || self.bounds.wakes && !self.queue.is_empty() {
                 continue;
             }
-            if self.bounds.wakes { thread::park() } else { thread::park_timeout(EVERY) }
+            if self.bounds.wakes { thread::park() } else { thread::park_timeout(FLUSH_INTERVAL) }
         }
     }
 
@@ -147,7 +147,7 @@ impl Shared {
         &self,
         sink: &mut Sink<impl Write>,
         batch: &mut Vec<u8>,
-        observe: &mut impl FnMut(&Written) -> Option<Vec<u8>>,
+        observe: &mut impl FnMut(&BatchResult) -> Option<Vec<u8>>,
     ) {
         let mut lines = 0_u64;
         loop {
@@ -182,11 +182,11 @@ struct Sink<W> {
 }
 
 impl<W: Write> Sink<W> {
-    fn write(&mut self, lines: &[u8]) -> Written {
+    fn write(&mut self, lines: &[u8]) -> BatchResult {
         let (written, ended) = self.write_out(lines);
         let written = lines.get(..written).unwrap_or_default();
         self.torn = written.last().map_or(self.torn, |last| *last != b'\n');
-        Written { lines: written.iter().filter(|byte| **byte == b'\n').count() as u64, ended }
+        BatchResult { lines: written.iter().filter(|byte| **byte == b'\n').count() as u64, ended }
     }
 
     /// As `write_all`, but returns how far it came. Half a line from before is ended first, so that it spoils no other.

@@ -18,7 +18,7 @@ use super::line_writer::{Bounds, LineWriter};
 /// Much more than is said at a change of a large configuration, and little memory.
 const BOUNDS: Bounds = Bounds { lines: 4096, bytes: 4 << 20, wakes: true };
 /// The most of one line that is kept.
-const LONGEST: usize = 64 << 10;
+const MAX_LINE_BYTES: usize = 64 << 10;
 
 static LOG: OnceLock<LineWriter> = OnceLock::new();
 /// Lines whose loss the log itself has reported.
@@ -80,7 +80,7 @@ fn missing() -> Option<Vec<u8>> {
 }
 
 fn cut(line: &[u8]) -> Vec<u8> {
-    line.get(..LONGEST).unwrap_or(line).to_vec()
+    line.get(..MAX_LINE_BYTES).unwrap_or(line).to_vec()
 }
 
 /// Takes one event a write, as `tracing-subscriber` makes them.

@@ -33,10 +33,10 @@ pub struct Metrics {
     pub(super) tls_reloads: [AtomicU64; TlsReload::LABELS.len()],
     /// Which certificate ends when.
     ends: Mutex<Vec<(String, SystemTime)>>,
-    validating: Named<HookMetrics>,
-    mutating: Named<HookMetrics>,
-    bypasses: Named<BypassMetrics>,
-    initializers: Named<InitializerMetrics>,
+    validating: ByName<HookMetrics>,
+    mutating: ByName<HookMetrics>,
+    bypasses: ByName<BypassMetrics>,
+    initializers: ByName<InitializerMetrics>,
     /// Reports of stored objects.
     pub(super) dropped_reports: [AtomicU64; DroppedReport::LABELS.len()],
     /// Requests about our own configuration.
@@ -73,10 +73,10 @@ impl Metrics {
             access_reviews: Cells::new(1),
             tls_reloads: array::from_fn(|_| AtomicU64::new(0)),
             ends: Mutex::default(),
-            validating: Named::default(),
-            mutating: Named::default(),
-            bypasses: Named::default(),
-            initializers: Named::default(),
+            validating: ByName::default(),
+            mutating: ByName::default(),
+            bypasses: ByName::default(),
+            initializers: ByName::default(),
             dropped_reports: array::from_fn(|_| AtomicU64::new(0)),
             own_configuration: AtomicU64::new(0),
             break_glass: AtomicU64::new(0),
@@ -92,7 +92,7 @@ impl Metrics {
         self.of_type(hook_type).get(name, || HookMetrics::new(self.workers))
     }
 
-    fn of_type(&self, hook_type: HookType) -> &Named<HookMetrics> {
+    fn of_type(&self, hook_type: HookType) -> &ByName<HookMetrics> {
         match hook_type {
             HookType::Validating => &self.validating,
             HookType::Mutating => &self.mutating,
@@ -239,15 +239,15 @@ const MAX_UNUSED_NAMES: usize = 4096;
 
 /// Counters by name.
 #[derive(Debug)]
-pub(super) struct Named<T>(Mutex<BTreeMap<Arc<str>, Arc<T>>>);
+pub(super) struct ByName<T>(Mutex<BTreeMap<Arc<str>, Arc<T>>>);
 
-impl<T> Default for Named<T> {
+impl<T> Default for ByName<T> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<T> Named<T> {
+impl<T> ByName<T> {
     /// Value of that name, the same one at every call while it is in use.
     pub(super) fn get(&self, name: &Arc<str>, new: impl FnOnce() -> T) -> Arc<T> {
         let mut named = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -11,18 +11,18 @@ use crate::{
 };
 
 /// Time between two readings; while nothing has changed a reading is two answers without a body.
-const EVERY: Duration = Duration::from_secs(30);
+const READ_INTERVAL: Duration = Duration::from_secs(30);
 /// Least time between two readings, however often one is wanted.
 const LEAST: Duration = Duration::from_secs(1);
 /// Longest time of one reading: an older apiserver is asked many questions.
-const PATIENCE: Duration = Duration::from_secs(60);
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Follows what a cluster serves until dropped.
 pub(super) async fn follow(discovery: Arc<Discovery>, client: KubeClient) {
     let (mut discoverer, mut message) = (Discoverer::default(), None::<KubeError>);
     loop {
         let at = Moment::now(slept);
-        match timeout(PATIENCE, discoverer.read(&client)).await {
+        match timeout(READ_TIMEOUT, discoverer.read(&client)).await {
             Ok(Ok(changed)) => {
                 match changed {
                     Some(served) => discovery.set(served, at),
@@ -45,6 +45,6 @@ pub(super) async fn follow(discovery: Arc<Discovery>, client: KubeClient) {
         }
         discovery.reading_ended();
         sleep(LEAST).await;
-        let _ = timeout(EVERY, discovery.wanted()).await;
+        let _ = timeout(READ_INTERVAL, discovery.wanted()).await;
     }
 }

@@ -55,7 +55,7 @@ const WORK_LIMIT: Duration = Duration::from_secs(10);
 const _: () = assert!(WORK_LIMIT.as_secs() < LEASE_DURATION.as_secs());
 
 /// Interval of looks at the time, and at the configuration.
-const EVERY: Duration = Duration::from_secs(1);
+const TICK_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest time at the start in which callers are not sent here, until it is known as whom the apiserver knows us.
 const NAMELESS: Duration = Duration::from_secs(10);
 /// Interval between warnings of what cannot be written.
@@ -99,7 +99,7 @@ impl LabelledObjects {
 
     /// Works on them, whenever this replica leads, until dropped.
     pub async fn run(&mut self) {
-        let mut tick = interval(EVERY);
+        let mut tick = interval(TICK_INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             // At once, too: what is asked first is who we are.
@@ -168,7 +168,7 @@ impl LabelledObjects {
         let (mut following, mut followed) = (JoinSet::new(), BTreeMap::<(Box<str>, Box<str>), AbortHandle>::new());
         let mut agenda = Agenda::new(self.engine.memory.empty(Purpose::Queue));
         let mut turns = JoinSet::new();
-        let mut tick = interval(EVERY);
+        let mut tick = interval(TICK_INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut renewed = Instant::now();
         let mut failing = Failing::default();

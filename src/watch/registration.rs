@@ -40,9 +40,9 @@ const fn registrations(hook_type: HookType) -> (&'static str, &'static str) {
 type Found = (HookType, Option<Value>);
 
 /// Time between two looks: a registration changes by hand, and an alert waits longer than this.
-const EVERY: Duration = Duration::from_secs(30);
+const READ_INTERVAL: Duration = Duration::from_secs(30);
 /// Timeout of one look.
-const PATIENCE: Duration = Duration::from_secs(10);
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// Follows one registration by its name.
 #[derive(Debug)]
 pub struct RegistrationWatch {
@@ -72,7 +72,7 @@ impl RegistrationWatch {
             name: name.into(),
             current: Arc::clone(&health.current),
             state: Arc::clone(&health.registration),
-            every: EVERY,
+            every: READ_INTERVAL,
             compared: None,
             logged: Arc::default(),
             at: None,
@@ -89,7 +89,7 @@ impl RegistrationWatch {
     /// Follows it until dropped.
     pub async fn run(mut self) {
         loop {
-            let read = match timeout(PATIENCE, self.read()).await {
+            let read = match timeout(READ_TIMEOUT, self.read()).await {
                 Ok(Ok(found)) => self.compare(found).await,
                 Ok(Err(error)) => {
                     self.connection.failed(&error);

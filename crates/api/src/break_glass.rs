@@ -6,7 +6,7 @@ use std::{
 };
 
 /// The longest that one may be open: an emergency that lasts longer is opened again by somebody.
-pub const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+pub const MAX_OPEN_TIME: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// One document that opens something. It says when it was opened and for how long, so that it closes by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct BreakGlass {
     pub name: Arc<str>,
     /// Time of the opening, by the clock of the user's machine.
     pub opened: SystemTime,
-    /// For how long; at most [`LONGEST`].
+    /// For how long; at most [`MAX_OPEN_TIME`].
     pub lasts: Duration,
     /// Reason, for everybody's eyes.
     pub reason: Arc<str>,

@@ -59,10 +59,10 @@ pub struct NoTemplate(pub String);
 
 /// A text with places to be filled.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template(Vec<Part>);
+pub struct Template(Vec<TemplatePart>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
+enum TemplatePart {
     Text(Box<str>),
     Placeholder(Variable),
 }
@@ -85,14 +85,14 @@ impl Template {
             let (name, behind) = rest[at + 2..].split_once('}').ok_or_else(|| NoTemplate("${ has no }".into()))?;
             let variable = Variable::of(name).ok_or_else(|| NoTemplate(format!("${{{name}}} is not known")))?;
             if !plain.is_empty() {
-                parts.push(Part::Text(std::mem::take(&mut plain).into()));
+                parts.push(TemplatePart::Text(std::mem::take(&mut plain).into()));
             }
-            parts.push(Part::Placeholder(variable));
+            parts.push(TemplatePart::Placeholder(variable));
             rest = behind;
         }
         plain.push_str(rest);
         if !plain.is_empty() {
-            parts.push(Part::Text(plain.into()));
+            parts.push(TemplatePart::Text(plain.into()));
         }
         Ok(Self(parts))
     }
@@ -102,8 +102,8 @@ impl Template {
         let mut text = String::new();
         for part in &self.0 {
             match part {
-                Part::Text(plain) => text.push_str(plain),
-                Part::Placeholder(variable) => text.push_str(&lookup(variable)?),
+                TemplatePart::Text(plain) => text.push_str(plain),
+                TemplatePart::Placeholder(variable) => text.push_str(&lookup(variable)?),
             }
         }
         Some(text)
@@ -112,8 +112,8 @@ impl Template {
     /// Places in it.
     pub fn variables(&self) -> impl Iterator<Item = &Variable> {
         self.0.iter().filter_map(|part| match part {
-            Part::Placeholder(variable) => Some(variable),
-            Part::Text(_) => None,
+            TemplatePart::Placeholder(variable) => Some(variable),
+            TemplatePart::Text(_) => None,
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Building blocks of a long-running server: clocks, a memory budget, offloaded work, reads of files, and short texts.
+//! Building blocks of a long-running server: clocks, a memory budget, offloaded work, and reads of files.
 //!
 //! ```
 //! use gatepost_base::memory::{MemoryBudget, Purpose};
@@ -18,5 +18,4 @@ pub mod clock;
 pub mod files;
 pub mod memory;
 pub mod offload;
-pub mod text;
 pub mod throttle;

@@ -43,12 +43,12 @@ pub(super) struct Members {
 }
 
 /// Connection of a call, and the token shown over it.
-pub(super) struct Asked {
+pub(super) struct AuthorizedChannel {
     pub(super) channel: Channel,
     token: Token,
 }
 
-impl Asked {
+impl AuthorizedChannel {
     /// The message with what is shown to etcd.
     pub(super) fn request<M>(&self, message: M) -> Request<M> {
         let mut request = Request::new(message);
@@ -85,7 +85,7 @@ impl Members {
     /// silently (no answer), or lives without a leader (it says so); all of it within `patience`.
     pub(super) async fn ask<T, C, A>(&self, kind: Kind, patience: Duration, call: C) -> Result<T, EtcdError>
     where
-        C: Fn(Asked, String) -> A,
+        C: Fn(AuthorizedChannel, String) -> A,
         A: Future<Output = Result<T, Wrong>>,
     {
         let count = self.members.len();
@@ -143,7 +143,7 @@ impl Members {
         silent: &Mutex<BTreeSet<usize>>,
     ) -> (usize, Result<T, Failure>)
     where
-        C: Fn(Asked, String) -> A,
+        C: Fn(AuthorizedChannel, String) -> A,
         A: Future<Output = Result<T, Wrong>>,
     {
         locked(silent).insert(index);
@@ -157,7 +157,7 @@ impl Members {
 
     async fn call<T, C, A>(&self, index: usize, member: &Member, call: &C) -> Result<T, Failure>
     where
-        C: Fn(Asked, String) -> A,
+        C: Fn(AuthorizedChannel, String) -> A,
         A: Future<Output = Result<T, Wrong>>,
     {
         let endpoint = &member.place.written;
@@ -169,7 +169,7 @@ impl Members {
                 None => None,
             };
             tries.next();
-            let answer = call(Asked { channel, token: token.clone() }, endpoint.clone()).await;
+            let answer = call(AuthorizedChannel { channel, token: token.clone() }, endpoint.clone()).await;
             member.heard(true);
             let status = match answer {
                 Ok(answer) => return Ok(answer),

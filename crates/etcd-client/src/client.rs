@@ -10,7 +10,7 @@ use tonic::Code;
 
 use crate::{
     EtcdAccess, EtcdError,
-    ask::{Asked, Kind, Members, Wrong},
+    ask::{AuthorizedChannel, Kind, Members, Wrong},
     pb::{
         etcdserverpb::{
             DeleteRangeRequest, LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest, PutRequest, RangeRequest,
@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Default timeout of one call: all endpoints together.
-const PATIENCE: Duration = Duration::from_secs(3);
+const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The most that is taken from below one prefix, in bytes.
 const LARGEST: usize = 64 << 20;
@@ -46,7 +46,7 @@ impl EtcdClient {
     /// [`EtcdError::Access`] and [`EtcdError::Tls`]: settings or files that cannot be used.
     #[allow(clippy::unused_async, reason = "as other clients are opened; and it must be on a runtime, where it stays")]
     pub async fn open(access: &EtcdAccess) -> Result<Self, EtcdError> {
-        Ok(Self { members: Arc::new(Members::open(access)?), patience: PATIENCE })
+        Ok(Self { members: Arc::new(Members::open(access)?), patience: CALL_TIMEOUT })
     }
 
     /// The same, with so much time for each call, all endpoints together.
@@ -148,7 +148,7 @@ impl EtcdClient {
     /// # Errors
     /// [`EtcdError::NoLease`] where it is over, or the reason why the write failed.
     pub async fn keep_alive(&self, id: i64) -> Result<Duration, EtcdError> {
-        // Asked twice, a lease is no longer alive than asked once.
+        // A lease that is asked for twice lives no longer than one that is asked for once.
         let asked = self.members.ask(Kind::Read, self.patience, |asked, endpoint| async move {
             let once = tokio_stream::once(LeaseKeepAliveRequest { id });
             let mut answers = lease(&asked).lease_keep_alive(asked.request(once)).await?.into_inner();
@@ -185,11 +185,11 @@ impl std::fmt::Display for EtcdClient {
     }
 }
 
-fn kv(asked: &Asked) -> KvClient<tonic::transport::Channel> {
+fn kv(asked: &AuthorizedChannel) -> KvClient<tonic::transport::Channel> {
     KvClient::new(asked.channel.clone()).max_decoding_message_size(LARGEST + AROUND)
 }
 
-fn lease(asked: &Asked) -> LeaseClient<tonic::transport::Channel> {
+fn lease(asked: &AuthorizedChannel) -> LeaseClient<tonic::transport::Channel> {
     LeaseClient::new(asked.channel.clone())
 }
 

@@ -26,12 +26,12 @@ use super::{
 use gatepost_base::files::{self, BlockingReads, ReadFailure};
 
 /// Etcd makes passwords slow on purpose: a login may outlast the call that wanted it, and the next one has its token.
-const PATIENCE: Duration = Duration::from_secs(5);
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The part of it that the password's file has.
 const READ_WITHIN: Duration = Duration::from_secs(2);
 /// No password is this long.
-const LONGEST: u64 = 64 << 10;
+const MAX_PASSWORD_BYTES: u64 = 64 << 10;
 
 /// Credential shown to etcd with every call. `None` where etcd has no users.
 pub(super) type Token = Option<MetadataValue<Ascii>>;
@@ -102,10 +102,10 @@ impl Tokens {
         let (login, reads, state) = (self.login.clone(), self.reads.clone(), Arc::clone(&self.state));
         let task = tokio::spawn(async move {
             let late = || Failure {
-                error: EtcdError::Late { patience: PATIENCE, asked: format!("{endpoint} to log in") },
+                error: EtcdError::Late { patience: LOGIN_TIMEOUT, asked: format!("{endpoint} to log in") },
                 done: Done::No,
             };
-            let got = timeout(PATIENCE, authenticate(&login, &reads, &endpoint, channel)).await;
+            let got = timeout(LOGIN_TIMEOUT, authenticate(&login, &reads, &endpoint, channel)).await;
             let got = got.unwrap_or_else(|_| Err(late()));
             if let Ok(token) = &got {
                 state.lock().unwrap_or_else(PoisonError::into_inner).token = Some(token.clone());
@@ -167,7 +167,7 @@ fn failed(status: &Status, login: &Login, endpoint: &str) -> Failure {
 fn password(login: &Login) -> Result<String, EtcdError> {
     let path = &login.password_file;
     let unreadable = |cause: &dyn fmt::Display| EtcdError::file(path, &format!("the password cannot be read: {cause}"));
-    let bytes = files::read(path, LONGEST).map_err(|error| unreadable(&error))?;
+    let bytes = files::read(path, MAX_PASSWORD_BYTES).map_err(|error| unreadable(&error))?;
     let text = String::from_utf8(bytes).map_err(|_| unreadable(&"it is not UTF-8 text"))?;
     match text.strip_suffix('\n').map_or(&*text, |line| line.strip_suffix('\r').unwrap_or(line)) {
         "" => Err(EtcdError::file(path, "there is no password in it")),

@@ -109,7 +109,7 @@ struct Schedule<'a> {
 struct PodSpec {
     containers: Option<Containers>,
     init_containers: Option<Containers>,
-    volumes: Option<Vec<Named>>,
+    volumes: Option<Vec<NamedEntry>>,
     restart_policy: Option<String>,
     active_deadline_seconds: Option<IgnoredAny>,
 }
@@ -119,7 +119,7 @@ struct PodSpec {
 struct Container {
     name: Option<String>,
     image: Option<String>,
-    env: Option<Vec<Named>>,
+    env: Option<Vec<NamedEntry>>,
     volume_mounts: Option<Vec<Mount>>,
     resources: Option<Resources>,
     image_pull_policy: Option<String>,
@@ -154,7 +154,7 @@ impl<'de> Deserialize<'de> for Containers {
 }
 
 #[derive(Deserialize)]
-struct Named {
+struct NamedEntry {
     name: Option<String>,
 }
 

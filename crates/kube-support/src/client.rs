@@ -16,7 +16,7 @@ use super::{KubeAccess, KubeError, plugin};
 use crate::list::read;
 
 /// Timeout of one answer.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Accepted form of whole objects.
 pub(super) const WHOLE: &str = "application/json";
 /// The largest answer taken that is one object or document; an apiserver stores none of that size.
@@ -65,7 +65,7 @@ impl KubeClient {
     /// # Errors
     /// [`KubeError`]; it is [`KubeError::Refused`] for a status other than 2xx.
     pub async fn get(&self, path: &str) -> Result<Value, KubeError> {
-        tokio::time::timeout(PATIENCE, self.answer(path)).await.map_err(|_| self.late())?
+        tokio::time::timeout(ANSWER_TIMEOUT, self.answer(path)).await.map_err(|_| self.late())?
     }
 
     /// The JSON at `path` in the form that `accept` asks for, and its tag; `None` where it still has that tag.
@@ -86,7 +86,7 @@ impl KubeClient {
             let tag = answer.headers().get(ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
             Ok(Some((self.parsed(path, answer).await?, tag)))
         };
-        tokio::time::timeout(PATIENCE, asking).await.map_err(|_| self.late())?
+        tokio::time::timeout(ANSWER_TIMEOUT, asking).await.map_err(|_| self.late())?
     }
 
     /// The object of that name among those at `path`; `None` where the apiserver says that there is none.
@@ -134,7 +134,7 @@ impl KubeClient {
             let sent = self.send_write(Method::PATCH, &query, Some("application/apply-patch+yaml"), body).await?;
             self.parsed(path, sent).await
         };
-        tokio::time::timeout(PATIENCE, applying).await.map_err(|_| self.late())?
+        tokio::time::timeout(ANSWER_TIMEOUT, applying).await.map_err(|_| self.late())?
     }
 
     /// Deletes the object at `path`; false where there was none.
@@ -170,7 +170,7 @@ impl KubeClient {
             let sent = self.inner.send(request).await.map_err(|error| KubeError::call(&self.server, &error))?;
             self.parsed(path, sent).await.map_err(|error| error.unwritten("POST"))
         };
-        tokio::time::timeout(PATIENCE, creating).await.map_err(|_| self.late())?
+        tokio::time::timeout(ANSWER_TIMEOUT, creating).await.map_err(|_| self.late())?
     }
 
     pub(super) async fn write(
@@ -181,7 +181,7 @@ impl KubeClient {
         body: Vec<u8>,
     ) -> Result<(), KubeError> {
         let writing = self.send_write(method, path, form, body);
-        tokio::time::timeout(PATIENCE, writing).await.map_err(|_| self.late())?.map(drop)
+        tokio::time::timeout(ANSWER_TIMEOUT, writing).await.map_err(|_| self.late())?.map(drop)
     }
 
     /// The answer to a write that was accepted.
@@ -265,7 +265,7 @@ impl KubeClient {
     }
 
     pub(super) fn late(&self) -> KubeError {
-        KubeError::Late { server: self.server.clone(), patience: PATIENCE }
+        KubeError::Late { server: self.server.clone(), patience: ANSWER_TIMEOUT }
     }
 
     pub(super) fn nonsense(&self, path: &str, cause: String) -> KubeError {

@@ -14,17 +14,17 @@ const ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDis
 /// The two documents: of the core group, and of all others.
 const PATHS: [&str; 2] = ["/api", "/apis"];
 /// Most group versions that an older apiserver is asked about; the resources of further ones are not known.
-const MOST: usize = 500;
+const MAX_GROUP_VERSIONS: usize = 500;
 
 /// Reads what one apiserver serves, over and over.
 #[derive(Debug, Default)]
 pub struct Discoverer {
-    last: [Option<Part>; 2],
+    last: [Option<CachedDocument>; 2],
 }
 
 /// One of the two documents as it was read last.
 #[derive(Debug)]
-struct Part {
+struct CachedDocument {
     tag: Option<String>,
     served: Served,
 }
@@ -45,7 +45,7 @@ impl Discoverer {
             };
             // Documents of the older form stay the same while resources come and go.
             let tag = tag.filter(|_| document["kind"] == "APIGroupDiscoveryList");
-            *part = Some(Part { tag, served });
+            *part = Some(CachedDocument { tag, served });
         }
         // Not before both have been read: the resources of one would count as known without a notification.
         let mut changed = false;
@@ -88,7 +88,7 @@ fn aggregated(document: &Value) -> Served {
 async fn one_by_one(client: &KubeClient, path: &str, document: &Value) -> Result<Served, KubeError> {
     let mut served = Served::default();
     for (number, (group, version)) in versions_of(document).into_iter().enumerate() {
-        if number >= MOST {
+        if number >= MAX_GROUP_VERSIONS {
             served.doubt(group);
             continue;
         }

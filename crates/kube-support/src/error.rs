@@ -62,7 +62,7 @@ pub enum KubeError {
         code: u16,
         /// Method of the request.
         method: String,
-        /// With what.
+        /// Path of the request.
         path: String,
         /// Its message, shortened.
         message: String,
@@ -122,7 +122,7 @@ impl KubeError {
         Self::Unreachable { server: server.to_owned(), cause }
     }
 
-    /// The same of a change.
+    /// The error for a request with this method, which would have changed something.
     pub(super) fn unwritten(self, method: &str) -> Self {
         match self {
             Self::Refused { server, code, path, message } => {
@@ -203,7 +203,7 @@ fn auth_cause(error: &AuthError) -> String {
     }
 }
 
-/// The outer layers say "error trying to connect" and the like; the inner one what happened.
+/// The innermost cause. The outer layers say only "error trying to connect" and the like.
 fn innermost(error: &Error) -> String {
     let mut cause = error.source();
     let mut text = error.to_string();

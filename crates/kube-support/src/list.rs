@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::{
     KubeClient, KubeError,
-    client::{PATIENCE, WHOLE, labels, percent_encoded},
+    client::{ANSWER_TIMEOUT, WHOLE, labels, percent_encoded},
     object::seconds,
 };
 
@@ -86,7 +86,7 @@ impl Page {
 
     /// Texts of the objects that come next; `None` after the last.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<Result<Vec<u8>, Oversized>>>, KubeError> {
-        let Some(frame) = timeout(PATIENCE, self.body.frame()).await.map_err(|_| self.late())? else {
+        let Some(frame) = timeout(ANSWER_TIMEOUT, self.body.frame()).await.map_err(|_| self.late())? else {
             return Ok(None);
         };
         let mut items = Vec::new();
@@ -117,7 +117,7 @@ impl Page {
     }
 
     fn late(&self) -> KubeError {
-        KubeError::Late { server: self.server.clone(), patience: PATIENCE }
+        KubeError::Late { server: self.server.clone(), patience: ANSWER_TIMEOUT }
     }
 
     fn broken(&self, cause: &str) -> KubeError {
@@ -197,7 +197,7 @@ impl KubeClient {
         let mut at = format!("{path}?limit={limit}{selector}{revision}");
         loop {
             let reading = async { self.page(&at, WHOLE, MAX_PAGE).await?.whole(&mut list.items).await };
-            let page = timeout(PATIENCE, reading).await.map_err(|_| self.late())??;
+            let page = timeout(ANSWER_TIMEOUT, reading).await.map_err(|_| self.late())??;
             if list.revision.is_empty() {
                 list.revision = page.revision;
             } else if list.revision != page.revision {
@@ -212,9 +212,9 @@ impl KubeClient {
 
     /// The page at `at`, in the form that `accept` asks for, of at most that many bytes.
     pub(super) async fn page(&self, at: &str, accept: &str, most: usize) -> Result<Page, KubeError> {
-        let answer = timeout(PATIENCE, self.send_for(at, accept, None)).await.map_err(|_| self.late())??;
+        let answer = timeout(ANSWER_TIMEOUT, self.send_for(at, accept, None)).await.map_err(|_| self.late())??;
         if !answer.status().is_success() {
-            return Err(timeout(PATIENCE, self.refused(at, answer)).await.map_err(|_| self.late())?);
+            return Err(timeout(ANSWER_TIMEOUT, self.refused(at, answer)).await.map_err(|_| self.late())?);
         }
         let (head, body) = answer.into_parts();
         Ok(Page::new(self, at, (&head.headers, body), most))

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{
     KubeClient, KubeError, Watch,
-    client::{PATIENCE, percent_encoded},
+    client::{ANSWER_TIMEOUT, percent_encoded},
 };
 
 pub use gatepost_api::registration::{MANAGED_BY, our_webhooks};
@@ -43,7 +43,7 @@ impl KubeClient {
             let (status, content_type) = (answer.status(), answer.headers().get(CONTENT_TYPE).cloned());
             Ok(RawAnswer { status, content_type, body: self.whole(&at, answer).await? })
         };
-        tokio::time::timeout(PATIENCE, reading).await.map_err(|_| self.late())?
+        tokio::time::timeout(ANSWER_TIMEOUT, reading).await.map_err(|_| self.late())?
     }
 
     /// Head of the object of that name among those at `path`; `None` if there is none.
@@ -66,7 +66,7 @@ impl KubeClient {
                 None => Err(self.nonsense(&at, "it is no object with a uid".to_owned())),
             }
         };
-        tokio::time::timeout(PATIENCE, reading).await.map_err(|_| self.late())?
+        tokio::time::timeout(ANSWER_TIMEOUT, reading).await.map_err(|_| self.late())?
     }
 
     /// Metadata of the object of that name among those at `path`, read only for what `T` has: what is nested deep elsewhere
@@ -86,7 +86,7 @@ impl KubeClient {
                 _ => self.parsed(&at, answer).await.map(Some),
             }
         };
-        tokio::time::timeout(PATIENCE, reading).await.map_err(|_| self.late())?
+        tokio::time::timeout(ANSWER_TIMEOUT, reading).await.map_err(|_| self.late())?
     }
 
     /// Changes of the metadata of the object of that name among those at `path`, from `revision` on.

@@ -18,9 +18,9 @@ use kube::{Config, config::ExecInteractiveMode};
 /// The command of ours that keeps a plugin.
 pub const COMMAND: &str = "exec-plugin";
 /// Timeouts of a plugin, without and with a person who has to log in.
-const PATIENCE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(300));
+const PLUGIN_TIMEOUTS: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(300));
 /// Time after which a plugin has surely ended, or was ended.
-pub(super) const LONGEST: Duration = PATIENCE.1.saturating_add(Duration::from_secs(10));
+pub(super) const MAX_PLUGIN_TIME: Duration = PLUGIN_TIMEOUTS.1.saturating_add(Duration::from_secs(10));
 /// The most that a plugin may print: far more than a token, or a certificate and those before it.
 const LARGEST: usize = 1 << 20;
 /// Interval of the look for the end of a plugin that prints no more.
@@ -42,8 +42,8 @@ pub(super) fn keep(config: &mut Config) {
         return;
     };
     let patience = match exec.interactive_mode {
-        Some(ExecInteractiveMode::Never) => PATIENCE.0,
-        _ => PATIENCE.1,
+        Some(ExecInteractiveMode::Never) => PLUGIN_TIMEOUTS.0,
+        _ => PLUGIN_TIMEOUTS.1,
     };
     if let Some(plugin) = exec.command.replace(keeper.to_owned()) {
         let before = [COMMAND.to_owned(), patience.as_secs().to_string(), plugin];

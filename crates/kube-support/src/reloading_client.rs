@@ -135,7 +135,8 @@ impl ReloadingClient {
             if known == Some(held) {
                 return Ok(None);
             }
-            let client = plugins.run(plugin::LONGEST, move || KubeClient::of(config)).await.map_err(&unread)??;
+            let client =
+                plugins.run(plugin::MAX_PLUGIN_TIME, move || KubeClient::of(config)).await.map_err(&unread)??;
             Ok(Some((client, held)))
         })
     }

@@ -9,7 +9,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, value::RawValue};
 use tokio::time::timeout;
 
-use super::{KubeClient, KubeError, client::PATIENCE};
+use super::{KubeClient, KubeError, client::ANSWER_TIMEOUT};
 use crate::list::MAX_OBJECT;
 use crate::list::fault;
 
@@ -116,7 +116,7 @@ impl KubeClient {
                 false => Err(self.refused(path, answer).await),
             }
         };
-        timeout(PATIENCE, opening).await.map_err(|_| self.late())?
+        timeout(ANSWER_TIMEOUT, opening).await.map_err(|_| self.late())?
     }
 }
 

@@ -20,7 +20,7 @@ use tokio::{
 use self::{
     registrations::{Others, served_everywhere, trust},
     store::{Store, Version},
-    stored::{Seen, Step, Stored, Wanted, issue, shortest_lifetime, step},
+    stored::{Observation, Step, StoredPairs, Wanted, issue, shortest_lifetime, step},
 };
 use super::service::{REGISTRATION, Service};
 use crate::{
@@ -379,10 +379,10 @@ impl Keeper {
     async fn make_trusted(
         &mut self,
         client: Option<&KubeClient>,
-        stored: &Stored,
+        stored: &StoredPairs,
         version: &Version,
         now: SystemTime,
-    ) -> Result<(Seen, String), Failure> {
+    ) -> Result<(Observation, String), Failure> {
         let (Some(client), false) = (client, stored.current.is_none() && stored.next.is_none()) else {
             return Ok(Default::default());
         };
@@ -390,7 +390,7 @@ impl Keeper {
         let trust = |others| trust(client, &self.registrations, &self.service, &bundle, others, now);
         let trusting = trust(Others::Stay).await?;
         let mut seen =
-            Seen { alone: false, distrusted: trusting.written > 0, unregistered: !trusting.missing.is_empty() };
+            Observation { alone: false, distrusted: trusting.written > 0, unregistered: !trusting.missing.is_empty() };
         let missing = trusting.missing.join(", ");
         let Some(current) = &stored.current else { return Ok((seen, missing)) };
         if stored.former.is_empty() && !trusting.others {

@@ -13,7 +13,7 @@ use gatepost_api::bundle;
 /// A certificate that ends within this is spoken of.
 pub const SOON: Duration = Duration::from_secs(14 * 24 * 3600);
 /// Interval between warnings about one certificate.
-const EVERY: Duration = Duration::from_secs(24 * 3600);
+const WARNING_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
 /// End of a certificate's validity.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,7 +108,7 @@ impl Reminder {
             let today = self
                 .0
                 .get(&expiry.certificate)
-                .is_some_and(|reminded| now.duration_since(*reminded).is_ok_and(|since| since < EVERY));
+                .is_some_and(|reminded| now.duration_since(*reminded).is_ok_and(|since| since < WARNING_INTERVAL));
             if !today {
                 self.0.insert(expiry.certificate.clone(), now);
                 due.push(expiry);

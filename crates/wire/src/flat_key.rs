@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use gatepost_api::verdict::OWN;
 
 /// Longest name part of a qualified name.
-const LONGEST: usize = 63;
+const MAX_NAME_CHARS: usize = 63;
 /// Shortest rest of the key behind the hook's name, where something must be cut.
 const KEPT_OF_KEY: usize = 32;
 /// Length of the hash that keeps cut keys different.
@@ -25,12 +25,12 @@ pub fn of(key: &str) -> String {
         Some(of_hook) => of_hook,
     };
     let plain = if hook.is_empty() { name.to_owned() } else { format!("{hook}_{name}") };
-    if plain.len() <= LONGEST && is_name(&plain) && !hook.contains('_') {
+    if plain.len() <= MAX_NAME_CHARS && is_name(&plain) && !hook.contains('_') {
         return plain;
     }
-    let mut flat = String::with_capacity(LONGEST);
-    let name = cut(name, KEPT_OF_KEY.max((LONGEST - HASH - 2).saturating_sub(hook.len())));
-    let hook = cut(hook, LONGEST - HASH - 2 - name.len());
+    let mut flat = String::with_capacity(MAX_NAME_CHARS);
+    let name = cut(name, KEPT_OF_KEY.max((MAX_NAME_CHARS - HASH - 2).saturating_sub(hook.len())));
+    let hook = cut(hook, MAX_NAME_CHARS - HASH - 2 - name.len());
     if !hook.is_empty() {
         flat.push_str(&hook);
         flat.push('-');
@@ -103,7 +103,7 @@ mod tests {
         fn every_key_becomes_a_name(hook in "[a-z.-]{0,120}", key in "[ -~é]{0,120}", slash: bool) {
             let key = if slash { format!("{hook}/{key}") } else { format!("{hook}{key}") };
             let flat = of(&key);
-            prop_assert!(flat.len() <= LONGEST && is_name(&flat), "{} of {}", flat, key);
+            prop_assert!(flat.len() <= MAX_NAME_CHARS && is_name(&flat), "{} of {}", flat, key);
         }
     }
 }

@@ -11,7 +11,7 @@ use bytestring::ByteString;
 
 pub use super::seen::ViewError;
 use super::{
-    seen::{Once, Seen},
+    seen::{Once, RequestFields},
     walk::{Field, Value, Walk},
 };
 use gatepost_api::{Encoding, Gvk, Gvr, Review, Rope};
@@ -51,12 +51,12 @@ pub fn view(message: Rope) -> Result<Review, ViewError> {
 
 /// Views the protobuf AdmissionReview in `body` of `message`.
 pub(super) fn review(message: Rope, body: Range<usize>, encoding: Encoding) -> Result<Review, ViewError> {
-    let seen = Seen::read(&message, body.clone())?.ok_or(ViewError::NoRequest)?;
+    let seen = RequestFields::read(&message, body.clone())?.ok_or(ViewError::NoRequest)?;
     seen.review(message, body, encoding)
 }
 
 /// Field numbers: `proto/k8s.io/api/admission/v1/generated.proto`.
-impl Seen {
+impl RequestFields {
     /// Reads an AdmissionReview; `None` when it has no request.
     fn read(rope: &Rope, range: Range<usize>) -> Result<Option<Self>, ViewError> {
         let (mut seen, mut met) = (None::<Self>, Once::default());

@@ -11,7 +11,7 @@ use bytestring::ByteString;
 pub use super::inbound::ViewError;
 use super::{
     json::{Cursor, EndsRecorder, JsonReadError, JsonText},
-    seen::Seen,
+    seen::RequestFields,
     user::{self, once},
 };
 use gatepost_api::{ContainerEnds, Encoding, Gvk, Gvr, Review, ReviewVersion, Rope};
@@ -59,7 +59,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn review(&mut self) -> Result<(ReviewVersion, Seen), ViewError> {
+    fn review(&mut self) -> Result<(ReviewVersion, RequestFields), ViewError> {
         let (mut api_version, mut kind, mut request) = (None, None, None);
         if !self.cursor.object("the review")? {
             return Err(ViewError::Type { field: "the review", wanted: "an object" });
@@ -80,7 +80,7 @@ impl<'a> Reader<'a> {
         Ok((version, request.flatten().ok_or(ViewError::NoRequest)?))
     }
 
-    fn request(&mut self) -> Result<Option<Seen>, ViewError> {
+    fn request(&mut self) -> Result<Option<RequestFields>, ViewError> {
         if !self.cursor.object("request")? {
             return Ok(None);
         }
@@ -216,9 +216,9 @@ struct Fields {
 }
 
 impl Fields {
-    fn seen(self) -> Seen {
+    fn seen(self) -> RequestFields {
         let (user, username) = self.user.unwrap_or_default();
-        Seen {
+        RequestFields {
             uid: self.uid.unwrap_or_default(),
             kind: self.kind.flatten().map(gvk).unwrap_or_default(),
             resource: self.resource.flatten().map(gvr).unwrap_or_default(),

@@ -6,7 +6,7 @@ use super::json::{Cursor, JsonReadError};
 use gatepost_api::{Labels, Rope};
 
 /// The most labels of one object, and the most bytes of them: more than can be stored.
-const MOST: usize = 1 << 16;
+const MAX_LABELS: usize = 1 << 16;
 const MOST_BYTES: usize = 2 << 20;
 
 /// The labels of the object that lies in `range`: `None` where it has no object metadata (many CONNECT options have
@@ -59,7 +59,7 @@ fn metadata(cursor: &mut Cursor<'_>) -> Result<Option<Labels>, JsonReadError> {
                 let value = cursor.string("metadata.labels")?.map_or_else(Default::default, |text| text.plain());
                 let key = key.plain();
                 bytes += key.len() + value.len();
-                if pairs.len() == MOST || bytes > MOST_BYTES {
+                if pairs.len() == MAX_LABELS || bytes > MOST_BYTES {
                     let wanted = "at most 65,536 labels of 2 MiB together";
                     return Err(JsonReadError::Type { field: "metadata.labels", wanted });
                 }
@@ -116,8 +116,8 @@ mod tests {
             format!("{{\"metadata\":{{\"labels\":{{{}}}}}}}", labels.join(","))
         };
         let refused = "the object cannot be read: metadata.labels must be at most 65,536 labels of 2 MiB together";
-        assert_eq!(labels_in(&object(MOST, "")).unwrap().unwrap().len(), MOST);
-        assert_eq!(labels_in(&object(MOST + 1, "")), Err(refused.to_owned()));
+        assert_eq!(labels_in(&object(MAX_LABELS, "")).unwrap().unwrap().len(), MAX_LABELS);
+        assert_eq!(labels_in(&object(MAX_LABELS + 1, "")), Err(refused.to_owned()));
         assert_eq!(labels_in(&object(1, &"x".repeat(MOST_BYTES))), Err(refused.to_owned()));
     }
 

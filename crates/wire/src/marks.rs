@@ -7,7 +7,7 @@ use gatepost_api::Rope;
 
 /// Label and annotation found in an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct ObjectMarks {
     /// It has labels, and the value of the one that was looked for.
     pub label: Option<Option<Box<str>>>,
     /// The same of annotations.
@@ -21,7 +21,7 @@ pub struct Found {
 ///
 /// # Errors
 /// The object is not JSON; the text says where, and repeats nothing of it.
-pub fn of_object(rope: &Rope, range: Range<usize>, label: &str, annotation: &str) -> Result<Found, String> {
+pub fn of_object(rope: &Rope, range: Range<usize>, label: &str, annotation: &str) -> Result<ObjectMarks, String> {
     let object = rope.copy_of(range);
     read(&String::from_utf8_lossy(&object), label, annotation).map_err(|error| match error {
         JsonReadError::Json(error) => format!("the object is not JSON at {error}"),
@@ -29,8 +29,8 @@ pub fn of_object(rope: &Rope, range: Range<usize>, label: &str, annotation: &str
     })
 }
 
-fn read(object: &str, label: &str, annotation: &str) -> Result<Found, JsonReadError> {
-    let (mut cursor, mut found) = (Cursor::new(object), Found::default());
+fn read(object: &str, label: &str, annotation: &str) -> Result<ObjectMarks, JsonReadError> {
+    let (mut cursor, mut found) = (Cursor::new(object), ObjectMarks::default());
     if !cursor.object("it")? {
         return Err(JsonReadError::Type { field: "it", wanted: "an object" });
     }
@@ -82,16 +82,19 @@ mod tests {
 
     use super::*;
 
-    fn found(json: &'static str) -> Result<Found, String> {
+    fn found(json: &'static str) -> Result<ObjectMarks, String> {
         of_object(&Rope::new([Bytes::from_static(json.as_bytes())]), 0..json.len(), "a/b", "c")
     }
 
     #[test]
     fn marks_are_found_wherever_they_stand() {
-        assert_eq!(found(r#"{"spec":{"metadata":{"labels":{"a/b":"x"}}},"metadata":null}"#), Ok(Found::default()));
-        let without = Found { label: Some(None), annotation: None, leaves: false };
+        assert_eq!(
+            found(r#"{"spec":{"metadata":{"labels":{"a/b":"x"}}},"metadata":null}"#),
+            Ok(ObjectMarks::default())
+        );
+        let without = ObjectMarks { label: Some(None), annotation: None, leaves: false };
         assert_eq!(found(r#"{"metadata":{"labels":{"c":"x","d":{}},"annotations":null}}"#), Ok(without));
-        let both = Found { label: Some(Some("1".into())), annotation: Some(Some("".into())), leaves: true };
+        let both = ObjectMarks { label: Some(Some("1".into())), annotation: Some(Some("".into())), leaves: true };
         assert_eq!(
             found(
                 r#"{"metadata":{"labels":{"a\/b":"0"},"deletionTimestamp":"t","annotations":{"\u0063":null},"labels":{"a/b":"1"}}}"#

@@ -77,7 +77,7 @@ const LONGEST_USER: usize = 1 << 20;
 
 /// Fields of AdmissionRequest seen so far.
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct RequestFields {
     pub(super) uid: ByteString,
     pub(super) kind: Gvk,
     pub(super) resource: Gvr,
@@ -98,7 +98,7 @@ pub(super) struct Seen {
     pub(super) request_sub_resource: ByteString,
 }
 
-impl Seen {
+impl RequestFields {
     /// The review, where all is there that one must have.
     pub(super) fn review(self, bytes: Rope, message: Range<usize>, encoding: Encoding) -> Result<Review, ViewError> {
         if self.uid.is_empty() {

@@ -52,7 +52,7 @@ use crate::{
     patch::Patch,
     wire::{
         groups,
-        marks::{Found, of_object},
+        marks::{ObjectMarks, of_object},
         metadata_initializers,
     },
 };
@@ -246,8 +246,8 @@ struct Marked {
     leaves: bool,
 }
 
-impl From<Found> for Marked {
-    fn from(Found { label, annotation, leaves }: Found) -> Self {
+impl From<ObjectMarks> for Marked {
+    fn from(ObjectMarks { label, annotation, leaves }: ObjectMarks) -> Self {
         let has = (label.is_some(), annotation.is_some());
         Self { marks: Marks { label: label.flatten(), state: annotation.flatten() }, has, leaves }
     }

@@ -39,7 +39,7 @@ const MAX_ANSWER_MARGIN: Duration = Duration::from_millis(250);
 
 /// Effect of an initializer on the object.
 #[derive(Debug, Default)]
-pub(super) struct Acted {
+pub(super) struct TurnEffect {
     /// The object, where it has changed it.
     pub(super) changed: Option<Arc<PatchedObject>>,
     /// Initializers that must act behind it.
@@ -71,16 +71,16 @@ pub(super) struct Turn<'a> {
 
 impl Turn<'_> {
     /// Has the initializer act.
-    pub(super) async fn act(&self, facts: &mut Facts<'_, '_>) -> Result<Acted, InitializerFailure> {
+    pub(super) async fn act(&self, facts: &mut Facts<'_, '_>) -> Result<TurnEffect, InitializerFailure> {
         match (&self.one.built_in, &self.one.attach) {
             (Some(additions), _) => self.add(additions, facts).await,
             (None, Some(_)) => self.ask(facts).await,
             // No process may claim its name.
-            (None, None) => Ok(Acted::default()),
+            (None, None) => Ok(TurnEffect::default()),
         }
     }
 
-    async fn add(&self, additions: &BuiltIn, facts: &mut Facts<'_, '_>) -> Result<Acted, InitializerFailure> {
+    async fn add(&self, additions: &BuiltIn, facts: &mut Facts<'_, '_>) -> Result<TurnEffect, InitializerFailure> {
         let labels = if additions.reads_namespace() {
             let found = self.by(self.until, facts.namespace_labels()).await?;
             Some(found.map_err(|refusal| InitializerFailure::Unable(refusal.message))?)
@@ -89,7 +89,7 @@ impl Turn<'_> {
         };
         let (review, before, additions) = (self.review().clone(), self.before.clone(), additions.clone());
         let creator = self.creator.clone();
-        let Some(place) = review.object.clone() else { return Ok(Acted::default()) };
+        let Some(place) = review.object.clone() else { return Ok(TurnEffect::default()) };
         // Additions are bounded: the object with them is at most twice as large.
         let room = self.ctx.deps.memory.reserve(Purpose::Answer, place.len() + Document::outline(place.len()));
         let room = room.ok_or(InitializerFailure::NoRoom)?;
@@ -115,10 +115,10 @@ impl Turn<'_> {
             }
         });
         // It waits for nothing: it acts even where others have used up the time, as long as the request has not ended.
-        Ok(Acted { changed: changed(self.by(self.end(), adding).await?)?, adds: Vec::new() })
+        Ok(TurnEffect { changed: changed(self.by(self.end(), adding).await?)?, adds: Vec::new() })
     }
 
-    async fn ask(&self, facts: &mut Facts<'_, '_>) -> Result<Acted, InitializerFailure> {
+    async fn ask(&self, facts: &mut Facts<'_, '_>) -> Result<TurnEffect, InitializerFailure> {
         let labels = self.by(self.until, labels(facts)).await?;
         let answer = self.answer(labels).await?;
         self.acted(answer).await
@@ -165,11 +165,11 @@ impl Turn<'_> {
     }
 
     /// Does what the process has answered in time, however long it has waited for its turn.
-    pub(super) async fn acted(&self, answer: Answer) -> Result<Acted, InitializerFailure> {
+    pub(super) async fn acted(&self, answer: Answer) -> Result<TurnEffect, InitializerFailure> {
         let Answer { patch, adds, _room, .. } = answer;
-        let Some((patch, length)) = patch else { return Ok(Acted { changed: None, adds }) };
+        let Some((patch, length)) = patch else { return Ok(TurnEffect { changed: None, adds }) };
         let applied = self.ctx.apply(patch, length, self.review(), self.before.as_ref()).await;
-        Ok(Acted { changed: changed(applied.map_err(|_| self.late())?)?, adds })
+        Ok(TurnEffect { changed: changed(applied.map_err(|_| self.late())?)?, adds })
     }
 
     /// Result of this work, unless it ends after `until`.

@@ -8,7 +8,7 @@ use super::{
     namespace::metadata_name,
 };
 use crate::{
-    model::{BreakGlass, break_glass::LONGEST},
+    model::{BreakGlass, break_glass::MAX_OPEN_TIME},
     snapshot::{
         NO_PAUSE, SourceFile,
         document::{
@@ -101,7 +101,7 @@ fn duration(at: &Node<'_>) -> Option<Duration> {
     const FIX: &str = "write how long it stays open, from 1s to 24h, such as 15m";
     let text = if at.required("and what is opened has to close", FIX) { at.text()? } else { return None };
     match humantime::parse_duration(text) {
-        Ok(time) if (Duration::from_secs(1)..=LONGEST).contains(&time) => return Some(time),
+        Ok(time) if (Duration::from_secs(1)..=MAX_OPEN_TIME).contains(&time) => return Some(time),
         Ok(_) => {
             at.problem(format!("{} is out of range", quoted(text)), "and nothing stays open longer than a day", FIX)
         }

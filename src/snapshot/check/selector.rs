@@ -176,7 +176,7 @@ fn can_hold(at: &Node<'_>, requirements: &[Requirement]) {
 }
 
 /// The most that one hook may have. As upstream.
-const MOST: usize = 64;
+const MAX_MATCH_CONDITIONS: usize = 64;
 
 /// Checks and compiles a hook's conditions. Source: `docs/reference/webhook-semantics.md` §14.
 pub(crate) fn check_match_conditions(at: &Node<'_>) -> Arc<[Condition]> {
@@ -184,9 +184,9 @@ pub(crate) fn check_match_conditions(at: &Node<'_>) -> Arc<[Condition]> {
         return Arc::default();
     }
     let mut conditions = Vec::new();
-    if at.items().count() > MOST {
+    if at.items().count() > MAX_MATCH_CONDITIONS {
         at.problem(
-            format!("holds more than {MOST} conditions"),
+            format!("holds more than {MAX_MATCH_CONDITIONS} conditions"),
             "which no apiserver accepts",
             "join some of them with &&",
         );
@@ -207,7 +207,7 @@ pub(crate) fn check_match_conditions(at: &Node<'_>) -> Arc<[Condition]> {
         }
         let Some(text) = given(&expression, "write an expression, or remove the condition") else { continue };
         // More than may be there are not compiled either.
-        if conditions.len() >= MOST {
+        if conditions.len() >= MAX_MATCH_CONDITIONS {
             continue;
         }
         let name = if let Value::Text(name) = name.value { &**name } else { "" };

@@ -74,7 +74,7 @@ fn unix(path: &str) -> Result<Endpoint, UrlProblem> {
 /// A unix socket's path.
 pub(crate) fn socket(path: &str) -> Result<Address, UrlProblem> {
     /// `sun_path` of a socket address on Linux, less its terminator.
-    const LONGEST: usize = 107;
+    const MAX_SOCKET_PATH_BYTES: usize = 107;
     if !path.starts_with('/') {
         return problem(
             "the socket's path is not absolute",
@@ -82,9 +82,9 @@ pub(crate) fn socket(path: &str) -> Result<Address, UrlProblem> {
             "write three slashes: unix:///run/hook.sock",
         );
     }
-    if path.len() > LONGEST || path.contains('\0') {
+    if path.len() > MAX_SOCKET_PATH_BYTES || path.contains('\0') {
         return problem(
-            format!("the socket's path is longer than {LONGEST} bytes, or holds a zero"),
+            format!("the socket's path is longer than {MAX_SOCKET_PATH_BYTES} bytes, or holds a zero"),
             "which the system does not accept",
             "use another path",
         );

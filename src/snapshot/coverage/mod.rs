@@ -397,7 +397,7 @@ impl RegisteredWebhook {
 }
 
 /// The longest time that an apiserver waits for a webhook.
-const LONGEST: Duration = Duration::from_secs(30);
+const MAX_WEBHOOK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The beginning of the names of such hooks.
 const PREFIX: &str = "initializers of ";
@@ -450,7 +450,7 @@ fn hook(entry: &ResourceInitializers, hook_type: HookType, rules: Vec<Rule>) -> 
         protocol: Protocol::Grpc,
         failure_policy: if closed { FailurePolicy::Fail } else { FailurePolicy::Ignore },
         // An initializer that has more time does not act while the request waits.
-        timeout: initializers.iter().map(|one| one.timeout.min(LONGEST)).max().unwrap_or_default(),
+        timeout: initializers.iter().map(|one| one.timeout.min(MAX_WEBHOOK_TIMEOUT)).max().unwrap_or_default(),
         side_effects: SideEffects::None,
         reinvocation: Reinvocation::Never,
         dispatch: None,

@@ -64,8 +64,8 @@ pub(crate) fn one_line(name: &str) -> Cow<'_, str> {
 
 /// `text` in quotes, control characters escaped, cut short where it is long: fit for a message of one line.
 pub(crate) fn quoted(text: &str) -> String {
-    const LONGEST: usize = 80;
-    match text.char_indices().nth(LONGEST) {
+    const MAX_QUOTED_CHARS: usize = 80;
+    match text.char_indices().nth(MAX_QUOTED_CHARS) {
         Some((end, _)) => format!("{:?} (cut short)", &text[..end]),
         None => format!("{text:?}"),
     }
@@ -110,20 +110,24 @@ impl fmt::Display for Note {
 /// The word of `known` nearest to `word`, where one is near enough to be worth suggesting.
 pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     /// Longer words are nobody's typing error, and comparing them costs time.
-    const LONGEST: usize = 64;
-    near(word, known, LONGEST).min_by_key(|(distance, _)| *distance).map(|(_, candidate)| candidate)
+    const MAX_TYPO_BYTES: usize = 64;
+    near(word, known, MAX_TYPO_BYTES).min_by_key(|(distance, _)| *distance).map(|(_, candidate)| candidate)
 }
 
 /// The words of `known` that are near enough to `word` to be worth suggesting, at most three, the nearest first. Words
 /// are as long as names of hooks may be.
 pub fn nearest_words<'a>(word: &str, known: &[&'a str]) -> Vec<&'a str> {
-    const LONGEST: usize = 253;
-    const MOST: usize = 3;
-    let mut near: Vec<_> = near(word, known, LONGEST).collect();
+    const MAX_NAME_BYTES: usize = 253;
+    const MAX_SUGGESTIONS: usize = 3;
+    let mut near: Vec<_> = near(word, known, MAX_NAME_BYTES).collect();
     near.sort_by_key(|(distance, _)| *distance);
     // A word that is twice as far off as the nearest was hardly meant.
     let most = near.first().map_or(0, |(distance, _)| distance * 2);
-    near.into_iter().take_while(|(distance, _)| *distance <= most).map(|(_, candidate)| candidate).take(MOST).collect()
+    near.into_iter()
+        .take_while(|(distance, _)| *distance <= most)
+        .map(|(_, candidate)| candidate)
+        .take(MAX_SUGGESTIONS)
+        .collect()
 }
 
 fn near<'a>(word: &str, known: &[&'a str], longest: usize) -> impl Iterator<Item = (usize, &'a str)> {

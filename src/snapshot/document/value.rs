@@ -89,8 +89,8 @@ impl Value {
 /// Is there a key twice among these?
 fn twice(entries: &[(Box<str>, Value)]) -> bool {
     /// Among so few, comparing each with each is quicker than sorting them in.
-    const FEW: usize = 16;
-    if entries.len() > FEW {
+    const MAX_PAIRWISE_KEYS: usize = 16;
+    if entries.len() > MAX_PAIRWISE_KEYS {
         let mut seen = BTreeSet::new();
         return entries.iter().any(|(key, _)| !seen.insert(key));
     }

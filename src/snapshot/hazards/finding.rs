@@ -116,7 +116,7 @@ impl fmt::Display for Finding {
 }
 
 /// A finding, hooks by number.
-pub(super) struct Found {
+pub(super) struct FindingDraft {
     pub(super) rule: &'static str,
     pub(super) severity: Severity,
     pub(super) what: String,
@@ -129,8 +129,8 @@ pub(super) struct Found {
 }
 
 /// In order, places and patches filled in.
-pub(super) fn finished(view: &View<'_>, mut found: Vec<Found>) -> Vec<Finding> {
-    let first = |found: &Found| found.mends.first().map(|(hook, _)| *hook);
+pub(super) fn finished(view: &View<'_>, mut found: Vec<FindingDraft>) -> Vec<Finding> {
+    let first = |found: &FindingDraft| found.mends.first().map(|(hook, _)| *hook);
     found.sort_by_key(|found| (found.severity, first(found)));
     let mut mends: BTreeMap<usize, Mend> = BTreeMap::new();
     for (hook, mend) in found.iter_mut().flat_map(|found| &mut found.mends) {
@@ -154,14 +154,14 @@ pub(super) fn finished(view: &View<'_>, mut found: Vec<Found>) -> Vec<Finding> {
             drops_cluster_scoped,
         }
     };
-    let finding = |found: Found| {
+    let finding = |found: FindingDraft| {
         let hooks: Vec<_> = found.mends.iter().map(|(hook, _)| concerned(*hook)).collect();
         let remedy = match found.fix {
             Some(fix) => Remedy::Words(fix),
             None if hooks.iter().any(|hook| !hook.patch.is_null()) => Remedy::Patch,
             None => Remedy::Words("name in its rules only what it has to be asked about".to_owned()),
         };
-        let Found { rule, severity, what, why, outages, .. } = found;
+        let FindingDraft { rule, severity, what, why, outages, .. } = found;
         Finding { rule, severity, hooks, what, why, remedy, outages }
     };
     let findings: Vec<_> = found.into_iter().map(finding).collect();

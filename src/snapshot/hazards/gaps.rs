@@ -1,10 +1,10 @@
 //! A validating hook over pods that does not see the containers added to a running one.
 
 use super::{
-    finding::Found,
+    finding::FindingDraft,
     mend::Mend,
     severity::Severity,
-    view::{POD, Request, Seen, View, by_rules, listed, of},
+    view::{HookView, POD, Request, View, by_rules, listed, of},
 };
 use crate::{
     model::{
@@ -21,7 +21,7 @@ const SOMEWHERE: &str = "default";
 /// Request that adds a container.
 const ADDED: Request = POD.with(Update).sub("ephemeralcontainers");
 
-pub(super) fn misses_ephemeral_containers(view: &View<'_>, found: &mut Vec<Found>) {
+pub(super) fn misses_ephemeral_containers(view: &View<'_>, found: &mut Vec<FindingDraft>) {
     for (number, seen) in view.hooks.iter().enumerate().filter(|(_, seen)| seen.validates()) {
         let sees = |request| by_rules(seen, request, SOMEWHERE);
         let over_pods = sees(POD) || sees(POD.with(Update));
@@ -30,7 +30,7 @@ pub(super) fn misses_ephemeral_containers(view: &View<'_>, found: &mut Vec<Found
         }
         let mends = vec![(number, Mend::updates([ADDED]))];
         found.push(if by_star(seen) {
-            Found {
+            FindingDraft {
                 rule: "star-without-subresources",
                 severity: Severity::Gap,
                 what: format!(
@@ -45,7 +45,7 @@ pub(super) fn misses_ephemeral_containers(view: &View<'_>, found: &mut Vec<Found
                 mends,
             }
         } else {
-            Found {
+            FindingDraft {
                 rule: "misses-ephemeral-containers",
                 severity: Severity::Gap,
                 what: format!(
@@ -66,7 +66,7 @@ pub(super) fn misses_ephemeral_containers(view: &View<'_>, found: &mut Vec<Found
 }
 
 /// Does it see pods only because a star does?
-fn by_star(seen: &Seen<'_>) -> bool {
+fn by_star(seen: &HookView<'_>) -> bool {
     !seen.hook.rules.iter().any(|rule| rule.resources.iter().any(|entry| &**entry == "pods"))
 }
 
@@ -79,7 +79,7 @@ const SCALED: [Request; 4] = [
 ];
 
 /// Only a hook that names one `scale` surely means the others.
-pub(super) fn misses_scale(view: &View<'_>, found: &mut Vec<Found>) {
+pub(super) fn misses_scale(view: &View<'_>, found: &mut Vec<FindingDraft>) {
     for (number, seen) in view.hooks.iter().enumerate().filter(|(_, seen)| seen.validates()) {
         let sees = |request: Request| by_rules(seen, request, "default");
         let scale = |request: &Request| sees(request.sub("scale"));
@@ -88,7 +88,7 @@ pub(super) fn misses_scale(view: &View<'_>, found: &mut Vec<Found>) {
             continue;
         }
         let mend = Mend::updates(missed.iter().map(|request| request.sub("scale")));
-        found.push(Found {
+        found.push(FindingDraft {
             rule: "misses-scale",
             severity: Severity::Gap,
             what: format!(
@@ -114,7 +114,7 @@ const RUNS: [Request; 6] = [
     of(Create, "batch", "v1", "cronjobs"),
 ];
 
-pub(super) fn misses_updates(view: &View<'_>, found: &mut Vec<Found>) {
+pub(super) fn misses_updates(view: &View<'_>, found: &mut Vec<FindingDraft>) {
     for (number, seen) in view.hooks.iter().enumerate().filter(|(_, seen)| seen.validates()) {
         let sees = |request| by_rules(seen, request, "default");
         let missed = |request: &&Request| sees(**request) && !sees(request.with(Update));
@@ -123,7 +123,7 @@ pub(super) fn misses_updates(view: &View<'_>, found: &mut Vec<Found>) {
             continue;
         }
         let mend = Mend::updates(missed.iter().map(|request| **request));
-        found.push(Found {
+        found.push(FindingDraft {
             rule: "misses-updates",
             severity: Severity::Gap,
             what: format!(
@@ -171,7 +171,7 @@ const SERVED: [Request; 25] = [
     of(Create, "storage.k8s.io", "v1", "storageclasses"),
 ];
 
-pub(super) fn misses_versions(view: &View<'_>, found: &mut Vec<Found>) {
+pub(super) fn misses_versions(view: &View<'_>, found: &mut Vec<FindingDraft>) {
     let exact = view.hooks.iter().enumerate().filter(|(_, seen)| seen.hook.match_policy == MatchPolicy::Exact);
     for (number, seen) in exact {
         let missed: Vec<&Request> = SERVED.iter().filter(|request| misses(seen, request)).collect();
@@ -179,7 +179,7 @@ pub(super) fn misses_versions(view: &View<'_>, found: &mut Vec<Found>) {
             continue;
         }
         let version = |request: &&Request| format!("{}/{} {}", request.group, request.version, request.resource);
-        found.push(Found {
+        found.push(FindingDraft {
             rule: "misses-versions",
             severity: Severity::Gap,
             what: format!("hook {:?} names other versions and has matchPolicy: Exact", seen.hook.name),
@@ -198,7 +198,7 @@ pub(super) fn misses_versions(view: &View<'_>, found: &mut Vec<Found>) {
 }
 
 /// Does a rule name that very resource in other versions, and none in this one?
-fn misses(seen: &Seen<'_>, request: &Request) -> bool {
+fn misses(seen: &HookView<'_>, request: &Request) -> bool {
     let named = |operation: Operation, namespace: &str| {
         seen.hook.rules.iter().any(|rule| {
             rule.operations.contains(&operation)
@@ -212,9 +212,9 @@ fn misses(seen: &Seen<'_>, request: &Request) -> bool {
 }
 
 /// Most entries of one hook that are reported.
-const MOST: usize = 8;
+const MAX_REPORTED_ENTRIES: usize = 8;
 
-pub(super) fn never_matches(view: &View<'_>, found: &mut Vec<Found>) {
+pub(super) fn never_matches(view: &View<'_>, found: &mut Vec<FindingDraft>) {
     let mut former = None;
     for (number, seen) in view.hooks.iter().enumerate() {
         let resource = seen.initializes.map(ResourceInitializers::noun);
@@ -224,7 +224,7 @@ pub(super) fn never_matches(view: &View<'_>, found: &mut Vec<Found>) {
         former = resource;
         let rules = (0..).zip(&seen.hook.rules);
         let dead = rules.flat_map(|(rule, it)| dead(it).into_iter().map(move |dead| (rule, dead)));
-        found.extend(dead.take(MOST).map(|(rule, dead)| Found {
+        found.extend(dead.take(MAX_REPORTED_ENTRIES).map(|(rule, dead)| FindingDraft {
             rule: "never-matches",
             severity: Severity::Gap,
             what: match seen.initializes {

@@ -19,8 +19,8 @@ pub(super) fn stated(labels: Option<&Labels>) -> Option<u32> {
 /// `0` to this level, as values of the label.
 pub(super) fn levels_up_to(level: u32) -> Vec<String> {
     /// More are never in use; a label may say anything.
-    const MOST: u32 = 99;
-    (0..=level.min(MOST)).map(|level| level.to_string()).collect()
+    const MAX_LEVEL: u32 = 99;
+    (0..=level.min(MAX_LEVEL)).map(|level| level.to_string()).collect()
 }
 
 /// Groups of nodes that can all reach each other, found by Tarjan's method. `edges[n]` are the nodes that n needs. A

@@ -1,8 +1,8 @@
 //! Hazards: configurations that are sound and can still take a cluster down, or that miss what they surely mean.
 //!
-//! Each finding has a file of its own, which looks at the hooks through a [`View`] and returns what it [`Found`]; here
-//! they are put in order, and each hook's mends are joined into one patch, since a merge patch replaces lists as a
-//! whole. Advice for operators about each finding is in `docs/runlevels.md`.
+//! Each finding is a function that looks at the hooks through a [`View`] and adds a [`FindingDraft`]. Here they are put
+//! in order, and the mends of each hook are joined into one patch, since a merge patch replaces lists as a whole. Advice
+//! for operators about each finding is in `docs/runlevels.md`.
 
 mod finding;
 mod gaps;
@@ -16,7 +16,7 @@ mod startup;
 mod turns;
 mod view;
 
-use self::{finding::Found, view::View};
+use self::{finding::FindingDraft, view::View};
 pub use self::{
     finding::{Concerned, Finding, Remedy},
     levels::{HOOKS, LABEL, SYSTEM},
@@ -40,7 +40,7 @@ impl Snapshot {
     pub fn hazards_with(&self, pause: Pause<'_>) -> Vec<Finding> {
         let initializers = initializers::as_hooks(self);
         let view = View::new(self, &initializers, pause);
-        let mut found: Vec<Found> = Vec::new();
+        let mut found: Vec<FindingDraft> = Vec::new();
         for look in [
             startup::blocks_own_pods,
             startup::need_each_other,

@@ -1,10 +1,10 @@
 //! A hook over the configuration of admission itself.
 
 use super::{
-    finding::Found,
+    finding::FindingDraft,
     mend::Mend,
     severity::Severity,
-    view::{Request, Seen, Sees, View, by_rules, listed, of},
+    view::{HookView, Request, Sees, View, by_rules, listed, of},
 };
 use crate::model::{
     Hook,
@@ -22,12 +22,12 @@ const UPSTREAM: [Request; 2] = [
 /// The same, where it is an object of our own kind: no hook is ever asked about it.
 const OURS: Request = of(Update, "gatepost.dev", "v1alpha1", "admissioncontrolconfigurations");
 
-pub(super) fn over_admission_config(view: &View<'_>, found: &mut Vec<Found>) {
+pub(super) fn over_admission_config(view: &View<'_>, found: &mut Vec<FindingDraft>) {
     for (number, seen) in view.closed().filter(|(_, seen)| seen.hook.sees_admission_config) {
         let sees = |request: &&Request| view.sees(seen, **request, "").max(view.sees(seen, request.with(Delete), ""));
         let asked: Vec<&Request> = UPSTREAM.iter().filter(|request| sees(request) != Sees::No).collect();
         let Some(surest) = asked.iter().map(sees).max() else { continue };
-        found.push(Found {
+        found.push(FindingDraft {
             rule: "guards-admission-configuration",
             severity: surest.worth(Severity::Danger),
             what: format!(
@@ -49,8 +49,8 @@ pub(super) fn over_admission_config(view: &View<'_>, found: &mut Vec<Found>) {
 }
 
 /// A hook that names what it is never asked about.
-fn unasked(view: &View<'_>, found: &mut Vec<Found>) {
-    let named = |seen: &Seen<'_>, request: &Request| {
+fn unasked(view: &View<'_>, found: &mut Vec<FindingDraft>) {
+    let named = |seen: &HookView<'_>, request: &Request| {
         let mut entries = seen.hook.rules.iter().flat_map(|rule| &rule.resources);
         by_rules(seen, *request, "") && entries.any(|entry| **entry == *request.resource)
     };
@@ -60,7 +60,7 @@ fn unasked(view: &View<'_>, found: &mut Vec<Found>) {
         if named.is_empty() {
             continue;
         }
-        found.push(Found {
+        found.push(FindingDraft {
             rule: "admission-configuration-unseen",
             severity: Severity::Gap,
             what: format!(
@@ -83,7 +83,7 @@ fn away_from(hook: &Hook, requests: &[&Request]) -> Mend {
     mend
 }
 
-pub(super) fn called_by_nobody(view: &View<'_>, found: &mut Vec<Found>) {
+pub(super) fn called_by_nobody(view: &View<'_>, found: &mut Vec<FindingDraft>) {
     for (number, seen) in view.hooks.iter().enumerate() {
         let (name, _) = SERVED;
         let is_ours =
@@ -109,7 +109,7 @@ pub(super) fn called_by_nobody(view: &View<'_>, found: &mut Vec<Found>) {
                 "remove the condition, or give it another name",
             )
         };
-        found.push(Found {
+        found.push(FindingDraft {
             rule: "called-by-nobody",
             severity: Severity::Gap,
             what,
@@ -130,7 +130,7 @@ const REVIEWS: [Request; 6] = [
     of(Create, "authorization.k8s.io", "v1", "localsubjectaccessreviews"),
 ];
 
-pub(super) fn over_reviews_of_access(view: &View<'_>, found: &mut Vec<Found>) {
+pub(super) fn over_reviews_of_access(view: &View<'_>, found: &mut Vec<FindingDraft>) {
     for (number, seen) in view.hooks.iter().enumerate() {
         let named = |request: &Request| {
             let mut entries = seen.hook.rules.iter().flat_map(|rule| &rule.resources);
@@ -146,7 +146,7 @@ pub(super) fn over_reviews_of_access(view: &View<'_>, found: &mut Vec<Found>) {
         for request in &named {
             mend.resources.insert((request.group, request.resource));
         }
-        found.push(Found {
+        found.push(FindingDraft {
             rule: "names-reviews-of-access",
             severity: Severity::Gap,
             what: format!(

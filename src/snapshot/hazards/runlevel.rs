@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::{
-    finding::Found,
+    finding::FindingDraft,
     levels::{HOOKS, LABEL, SYSTEM, groups, levels_up_to, stated},
     mend::{Mend, written_selector},
     severity::Severity,
     startup::WRITTEN,
-    view::{POD, Request, Seen, Sees, View, by_rules, listed},
+    view::{HookView, POD, Request, Sees, View, by_rules, listed},
 };
 use crate::{
     model::selector::Requirement,
@@ -19,7 +19,7 @@ use crate::{
 
 /// A hook over a namespace whose label says that it has to run before the hook does. (kube-system has a finding of its
 /// own.)
-pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
+pub(super) fn look(view: &View<'_>, found: &mut Vec<FindingDraft>) {
     let namespaces = view.namespaces().into_iter().filter(|(name, _)| *name != SYSTEM[0]);
     let levels = namespaces.filter_map(|(name, labels)| Some((name, stated(Some(labels))?)));
     let levels: Vec<(&str, u32)> = levels.collect();
@@ -47,7 +47,7 @@ pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
         let written = about.iter().filter(|(_, sees)| *sees != Sees::No);
         let mut nouns: Vec<String> = written.map(|(request, _)| request.noun()).collect();
         nouns.sort_unstable();
-        found.push(Found {
+        found.push(FindingDraft {
             rule: "guards-lower-runlevel",
             severity: surest.worth(Severity::Danger),
             what: format!(
@@ -86,7 +86,7 @@ pub fn levels(snapshot: &Snapshot, stated: &dyn Fn(&str) -> Option<u32>) -> (BTr
     let view = View::new(snapshot, &[], NO_PAUSE);
     let homes = view.homes();
     let names: Vec<&str> = homes.keys().copied().collect();
-    let over_pods: Vec<Vec<&Seen<'_>>> = names.iter().map(|home| view.over_pods(&homes[home])).collect();
+    let over_pods: Vec<Vec<&HookView<'_>>> = names.iter().map(|home| view.over_pods(&homes[home])).collect();
     let approves = |other: usize, at: &str| over_pods[other].iter().any(|seen| view.sees(seen, POD, at) != Sees::No);
     let needs = |at: &&str| (0..names.len()).filter(|n| names[*n] != *at && approves(*n, at)).collect();
     let edges: Vec<Vec<usize>> = names.iter().map(needs).collect();
@@ -103,7 +103,7 @@ pub fn levels(snapshot: &Snapshot, stated: &dyn Fn(&str) -> Option<u32>) -> (BTr
     for home in view.hooks.iter().filter_map(|seen| seen.home.as_deref()) {
         levels.entry(home.to_owned()).or_insert_with(|| stated(home).unwrap_or(HOOKS));
     }
-    let advice = |seen: &Seen<'_>| {
+    let advice = |seen: &HookView<'_>| {
         let level = seen.home.as_deref().and_then(|home| levels.get(home)).copied().unwrap_or(HOOKS);
         let mut requirements = seen.hook.namespace_selector.0.clone();
         requirements.retain(|requirement| !matches!(requirement, Requirement::NotIn(key, _) if **key == *LABEL));

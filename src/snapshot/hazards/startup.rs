@@ -1,21 +1,21 @@
 //! A hook, or an initializer, that its own pods must pass, or the workload that makes them.
 
 use super::{
-    finding::Found,
+    finding::FindingDraft,
     levels::groups,
     mend::Mend,
     severity::Severity,
-    view::{POD, Request, Seen, Sees, View, WORKLOADS, listed, of},
+    view::{HookView, POD, Request, Sees, View, WORKLOADS, listed, of},
 };
 use crate::model::Operation::{Create, Update};
 
-pub(super) fn blocks_own_pods(view: &View<'_>, found: &mut Vec<Found>) {
+pub(super) fn blocks_own_pods(view: &View<'_>, found: &mut Vec<FindingDraft>) {
     for (number, seen) in view.closed() {
         let Some(home) = &seen.home else { continue };
         let mends = || vec![(number, Mend::namespaces([home.as_ref()]))];
         let pods = view.sees(seen, POD, home);
         if pods != Sees::No {
-            found.push(Found {
+            found.push(FindingDraft {
                 rule: "approves-own-pods",
                 severity: pods.worth(Severity::Deadlock),
                 what: format!(
@@ -39,7 +39,7 @@ pub(super) fn blocks_own_pods(view: &View<'_>, found: &mut Vec<Found>) {
         let workloads: Vec<_> = WORKLOADS.into_iter().filter(|r| view.sees(seen, *r, home) != Sees::No).collect();
         let sees = view.sees_any(seen, &workloads, home);
         if sees != Sees::No {
-            found.push(Found {
+            found.push(FindingDraft {
                 rule: "approves-own-rollout",
                 severity: sees.worth(Severity::Danger),
                 what: format!(
@@ -60,13 +60,13 @@ pub(super) fn blocks_own_pods(view: &View<'_>, found: &mut Vec<Found>) {
 }
 
 /// An initializer over the pods of every namespace, wherever its own are.
-pub(super) fn look_everywhere(view: &View<'_>, found: &mut Vec<Found>) {
+pub(super) fn look_everywhere(view: &View<'_>, found: &mut Vec<FindingDraft>) {
     for (number, seen) in view.closed().filter(|(_, seen)| seen.initializes.is_some() && seen.home.is_none()) {
         let everywhere = seen.hook.namespace_selector.is_empty() && view.sees(seen, POD, "default") != Sees::No;
         if !everywhere {
             continue;
         }
-        found.push(Found {
+        found.push(FindingDraft {
             rule: "initializes-own-pods",
             severity: Severity::Gap,
             what: format!("{seen} must act on new pods of every namespace, its own among them if it runs in one"),
@@ -83,11 +83,11 @@ pub(super) fn look_everywhere(view: &View<'_>, found: &mut Vec<Found>) {
 }
 
 /// Hooks are taken together by the namespace that they run in: who is kept from one of its pods is kept from all.
-pub(super) fn need_each_other(view: &View<'_>, found: &mut Vec<Found>) {
+pub(super) fn need_each_other(view: &View<'_>, found: &mut Vec<FindingDraft>) {
     let homes = view.homes();
     let names: Vec<&str> = homes.keys().copied().collect();
     // Most hooks are not about pods at all; there may be as many pairs of the others as hooks squared.
-    let over_pods: Vec<Vec<&Seen<'_>>> = names.iter().map(|home| view.over_pods(&homes[home])).collect();
+    let over_pods: Vec<Vec<&HookView<'_>>> = names.iter().map(|home| view.over_pods(&homes[home])).collect();
     let approves = |other: usize, at: &str| over_pods[other].iter().map(|seen| view.selects(seen, POD, at)).max();
     let edges = |least: Sees| -> Vec<Vec<usize>> {
         let needs = |at: &&str| -> Vec<usize> {
@@ -106,7 +106,7 @@ pub(super) fn need_each_other(view: &View<'_>, found: &mut Vec<Found>) {
     }
 }
 
-fn mutual_finding(view: &View<'_>, group: &[usize], names: &[&str], sure: Sees) -> Option<Found> {
+fn mutual_finding(view: &View<'_>, group: &[usize], names: &[&str], sure: Sees) -> Option<FindingDraft> {
     let homes: Vec<&str> = group.iter().map(|place| names[*place]).collect();
     let asked_elsewhere = |number: &usize| {
         let seen = &view.hooks[*number];
@@ -122,7 +122,7 @@ fn mutual_finding(view: &View<'_>, group: &[usize], names: &[&str], sure: Sees) 
         true => "hooks and initializers",
         false => "hooks",
     };
-    Some(Found {
+    Some(FindingDraft {
         rule: "approve-each-others-pods",
         severity: sure.worth(Severity::Deadlock),
         what: format!(
@@ -156,14 +156,14 @@ pub(super) const WRITTEN: [Request; 9] = [
     of(Update, "", "v1", "services"),
 ];
 
-pub(super) fn over_system_pods(view: &View<'_>, found: &mut Vec<Found>) {
+pub(super) fn over_system_pods(view: &View<'_>, found: &mut Vec<FindingDraft>) {
     for (number, seen) in view.closed() {
         let written: Vec<_> = WRITTEN.into_iter().filter(|r| view.sees(seen, *r, NAMESPACE) != Sees::No).collect();
         let sees = view.sees_any(seen, &written, NAMESPACE);
         if sees == Sees::No {
             continue;
         }
-        found.push(Found {
+        found.push(FindingDraft {
             rule: "guards-kube-system",
             severity: sees.worth(Severity::Danger),
             what: format!("{seen} {} {} in {NAMESPACE}", seen.must(), listed(written.iter().map(Request::noun)),),
@@ -267,7 +267,7 @@ const VITAL: [Vital; 5] = [
     },
 ];
 
-pub(super) fn over_vital_objects(view: &View<'_>, found: &mut Vec<Found>) {
+pub(super) fn over_vital_objects(view: &View<'_>, found: &mut Vec<FindingDraft>) {
     for (number, seen) in view.closed() {
         for vital in &VITAL {
             let home = seen.home.as_deref().filter(|home| vital.at_home && !vital.namespaces.contains(home));
@@ -294,7 +294,7 @@ pub(super) fn over_vital_objects(view: &View<'_>, found: &mut Vec<Found>) {
             mend.namespaces.remove("");
             let mut nouns: Vec<String> = asked.iter().map(|request| request.noun()).collect();
             nouns.sort_unstable();
-            found.push(Found {
+            found.push(FindingDraft {
                 rule: vital.rule,
                 severity: surest.worth(vital.severity),
                 what: format!("{seen} {} {}", seen.must(), listed(nouns)),

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::{
-    finding::Found,
+    finding::FindingDraft,
     mend::Mend,
     severity::Severity,
-    view::{Seen, View, listed},
+    view::{HookView, View, listed},
 };
 use crate::model::{FailurePolicy, Initializer};
 
@@ -14,15 +14,15 @@ use crate::model::{FailurePolicy, Initializer};
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Only processes take time; what is built in acts whatever is left.
-pub(super) fn turns_too_long(view: &View<'_>, found: &mut Vec<Found>) {
-    let all: Vec<(usize, &Seen<'_>)> =
+pub(super) fn turns_too_long(view: &View<'_>, found: &mut Vec<FindingDraft>) {
+    let all: Vec<(usize, &HookView<'_>)> =
         view.hooks.iter().enumerate().filter(|(_, seen)| seen.initializes.is_some()).collect();
     for seen in all.chunk_by(|(_, one), (_, other)| one.initializes == other.initializes) {
         let Some(entry) = seen.first().and_then(|(_, seen)| seen.initializes).filter(|entry| !entry.by_label) else {
             continue;
         };
         let turns = entry.initializers.iter().zip(seen).filter(|(one, _)| one.attach.is_some());
-        let turns: Vec<(&Initializer, &(usize, &Seen<'_>))> = turns.collect();
+        let turns: Vec<(&Initializer, &(usize, &HookView<'_>))> = turns.collect();
         let (mut before, mut sum) = (Vec::new(), Duration::ZERO);
         for together in turns.chunk_by(|(one, _), (other, _)| one.parallel && other.parallel) {
             if sum >= REQUEST_TIMEOUT {
@@ -38,16 +38,16 @@ pub(super) fn turns_too_long(view: &View<'_>, found: &mut Vec<Found>) {
 
 fn without_time(
     one: &Initializer,
-    (number, seen): &(usize, &Seen<'_>),
-    before: &[&(usize, &Seen<'_>)],
+    (number, seen): &(usize, &HookView<'_>),
+    before: &[&(usize, &HookView<'_>)],
     sum: Duration,
-) -> Found {
+) -> FindingDraft {
     let effect = match one.failure_policy {
         FailurePolicy::Ignore => "objects are created without it",
         FailurePolicy::Fail | FailurePolicy::Retry => "new objects are refused",
     };
     let numbers = before.iter().map(|(number, _)| *number).chain([*number]);
-    Found {
+    FindingDraft {
         rule: "initializers-without-time",
         severity: Severity::Gap,
         what: format!(

@@ -45,12 +45,12 @@ impl Sees {
 
 /// All hooks of a snapshot, and then its initializers.
 pub(super) struct View<'a> {
-    pub(super) hooks: Vec<Seen<'a>>,
+    pub(super) hooks: Vec<HookView<'a>>,
     snapshot: &'a Snapshot,
 }
 
 /// One hook, or an initializer as if it were one.
-pub(super) struct Seen<'a> {
+pub(super) struct HookView<'a> {
     pub(super) hook: &'a Hook,
     /// Resource of an initializer.
     pub(super) initializes: Option<&'a ResourceInitializers>,
@@ -63,7 +63,7 @@ pub(super) struct Seen<'a> {
     pub(super) home: Option<Box<str>>,
 }
 
-impl fmt::Display for Seen<'_> {
+impl fmt::Display for HookView<'_> {
     /// `hook "a.example.com"`, `initializer "a.example.com" of pods`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.initializes {
@@ -73,7 +73,7 @@ impl fmt::Display for Seen<'_> {
     }
 }
 
-impl Seen<'_> {
+impl HookView<'_> {
     /// Verb for what it does to a request that waits for it.
     pub(super) fn must(&self) -> &'static str {
         if self.initializes.is_some() { "must act on" } else { "must approve" }
@@ -96,7 +96,7 @@ impl<'a> View<'a> {
             if number % AT_ONCE == 0 {
                 pause();
             }
-            hooks.push(Seen {
+            hooks.push(HookView {
                 hook,
                 initializes: None,
                 origin,
@@ -105,7 +105,7 @@ impl<'a> View<'a> {
                 home: home(&hook.endpoint.address),
             });
         }
-        hooks.extend(initializers.iter().map(|InitializerAsHook { entry, hook, origin, home }| Seen {
+        hooks.extend(initializers.iter().map(|InitializerAsHook { entry, hook, origin, home }| HookView {
             hook,
             initializes: Some(entry),
             origin,
@@ -117,7 +117,7 @@ impl<'a> View<'a> {
     }
 
     /// Every hook whose failures reject, with its number.
-    pub(super) fn closed(&self) -> impl Iterator<Item = (usize, &Seen<'a>)> {
+    pub(super) fn closed(&self) -> impl Iterator<Item = (usize, &HookView<'a>)> {
         self.hooks.iter().enumerate().filter(|(_, seen)| seen.closed)
     }
 
@@ -133,7 +133,7 @@ impl<'a> View<'a> {
     }
 
     /// Hooks among these that any new pod may concern.
-    pub(super) fn over_pods(&self, hooks: &[usize]) -> Vec<&Seen<'a>> {
+    pub(super) fn over_pods(&self, hooks: &[usize]) -> Vec<&HookView<'a>> {
         hooks.iter().map(|number| &self.hooks[*number]).filter(|seen| by_rules(seen, POD, "default")).collect()
     }
 
@@ -148,12 +148,12 @@ impl<'a> View<'a> {
     }
 
     /// Is the hook asked about such a request in that namespace? "" for objects outside of any.
-    pub(super) fn sees(&self, seen: &Seen<'_>, request: Request, namespace: &str) -> Sees {
+    pub(super) fn sees(&self, seen: &HookView<'_>, request: Request, namespace: &str) -> Sees {
         if by_rules(seen, request, namespace) { self.selects(seen, request, namespace) } else { Sees::No }
     }
 
     /// The same, where a rule of the hook is known to be about it.
-    pub(super) fn selects(&self, seen: &Seen<'_>, request: Request, namespace: &str) -> Sees {
+    pub(super) fn selects(&self, seen: &HookView<'_>, request: Request, namespace: &str) -> Sees {
         let by_namespace = match namespace {
             "" => Sees::Yes,
             _ => self.by_namespace(&seen.hook.namespace_selector, namespace),
@@ -180,7 +180,7 @@ impl<'a> View<'a> {
     }
 
     /// The surest of several.
-    pub(super) fn sees_any(&self, seen: &Seen<'_>, requests: &[Request], namespace: &str) -> Sees {
+    pub(super) fn sees_any(&self, seen: &HookView<'_>, requests: &[Request], namespace: &str) -> Sees {
         requests.iter().map(|request| self.sees(seen, *request, namespace)).max().unwrap_or(Sees::No)
     }
 
@@ -202,7 +202,7 @@ impl<'a> View<'a> {
 }
 
 /// Would a rule see it? One that sees it in another version counts: what it means is then a failed call.
-pub(super) fn by_rules(seen: &Seen<'_>, request: Request, namespace: &str) -> bool {
+pub(super) fn by_rules(seen: &HookView<'_>, request: Request, namespace: &str) -> bool {
     debug_assert!(is_looked_for(request.group), "{request:?} is not looked for");
     let resource = request.gvr();
     let target = request.target(&resource, namespace);
@@ -300,12 +300,12 @@ pub(super) const WORKLOADS: [Request; 4] = [
 
 /// `a, b and c`; of many, the first ones and how many more there are.
 pub(super) fn listed(words: impl IntoIterator<Item = String>) -> String {
-    const MOST: usize = 20;
+    const MAX_LISTED_WORDS: usize = 20;
     let mut words: Vec<String> = words.into_iter().collect();
     words.dedup();
-    if words.len() > MOST {
-        let others = words.len() - MOST;
-        words.truncate(MOST);
+    if words.len() > MAX_LISTED_WORDS {
+        let others = words.len() - MAX_LISTED_WORDS;
+        words.truncate(MAX_LISTED_WORDS);
         words.push(format!("{others} others"));
     }
     match words.pop() {

@@ -15,8 +15,8 @@ use crate::model::{Hook, MatchPolicy, Operation, Rule, RuleTarget, Scope, builti
 
 /// The most combinations under which one rule is filed: thousands of rules that list much shall not take gigabytes.
 pub(super) const MOST_KEYS: usize = 64;
-/// An index is carried over where no more than this part of the hooks has changed.
-const FEW: usize = 8;
+/// An index is carried over while at most one hook in this many has changed.
+const MAX_CHANGED_SHARE: usize = 8;
 
 /// The three parts of a key, in the order of the bits of a [`Pattern`].
 pub(super) type Parts = [Option<u64>; 3];
@@ -80,7 +80,7 @@ impl Index {
         }
         let pairs = (0..).zip(former.iter().zip(hooks));
         let changed: Vec<(u32, _)> = pairs.filter(|(_, (before, now))| !Arc::ptr_eq(before, now)).collect();
-        if changed.len() > hooks.len().div_ceil(FEW) {
+        if changed.len() > hooks.len().div_ceil(MAX_CHANGED_SHARE) {
             return None;
         }
         let mut index = self.clone();

@@ -165,8 +165,8 @@ fn listed_within(wider: &[Box<str>], list: &[Box<str>], all: &str) -> bool {
 
 /// Are all of these among those?
 fn subset(wider: &[Box<str>], list: &[Box<str>]) -> bool {
-    const FEW: usize = 64;
-    if list.len() <= FEW {
+    const MAX_PAIRWISE_WORDS: usize = 64;
+    if list.len() <= MAX_PAIRWISE_WORDS {
         return list.iter().all(|entry| wider.contains(entry));
     }
     let wider: HashSet<&str> = wider.iter().map(|entry| &**entry).collect();

@@ -101,7 +101,7 @@ impl Kind {
 
 /// Result of reading an object.
 #[derive(Debug, PartialEq)]
-pub(super) enum Taken {
+pub(super) enum ConvertedObject {
     /// A document of the configuration.
     File(SourceFile),
     /// No document of the configuration; the note says why.
@@ -112,7 +112,7 @@ pub(super) enum Taken {
 ///
 /// # Errors
 /// Message about an object that no apiserver would have stored.
-pub(super) fn taken(kind: Kind, mut object: Value) -> Result<Taken, String> {
+pub(super) fn taken(kind: Kind, mut object: Value) -> Result<ConvertedObject, String> {
     let metadata = object.get("metadata").and_then(Value::as_object).ok_or("an object has no metadata")?;
     let name = metadata.get("name").and_then(Value::as_str).filter(|name| !name.is_empty());
     let file = format!("{}/{}", kind.resource(), name.ok_or("an object has no name")?);
@@ -129,7 +129,7 @@ pub(super) fn taken(kind: Kind, mut object: Value) -> Result<Taken, String> {
             "so it is no longer read, and its hooks drain",
             "to keep them, write the object anew once it is gone",
         ];
-        return Ok(Taken::LeftOut(note("metadata.deletionTimestamp", text)));
+        return Ok(ConvertedObject::LeftOut(note("metadata.deletionTimestamp", text)));
     }
     if !kind.is_ours() && is_our_own(&object) {
         let text = [
@@ -137,7 +137,7 @@ pub(super) fn taken(kind: Kind, mut object: Value) -> Result<Taken, String> {
             "since Gatepost would call itself",
             "see that this apiserver does not also call the other webhooks: they would be called twice",
         ];
-        return Ok(Taken::LeftOut(note("metadata.labels", text)));
+        return Ok(ConvertedObject::LeftOut(note("metadata.labels", text)));
     }
     if kind.is_ours()
         && let Some(object) = object.as_object_mut()
@@ -156,7 +156,7 @@ pub(super) fn taken(kind: Kind, mut object: Value) -> Result<Taken, String> {
         metadata.retain(|key, _| !BOOKKEEPING.contains(&&**key));
     }
     let bytes = serde_json::to_vec(&object).map_err(|error| error.to_string())?;
-    Ok(Taken::File(SourceFile { name: file, bytes: bytes.into() }))
+    Ok(ConvertedObject::File(SourceFile { name: file, bytes: bytes.into() }))
 }
 
 /// Fields of the metadata that the apiserver and its controllers maintain.
@@ -170,14 +170,14 @@ mod tests {
 
     fn file(kind: Kind, object: &Value) -> SourceFile {
         match taken(kind, object.clone()) {
-            Ok(Taken::File(file)) => file,
+            Ok(ConvertedObject::File(file)) => file,
             other => panic!("{object}: {other:?}"),
         }
     }
 
     fn left_out(kind: Kind, object: &Value) -> String {
         match taken(kind, object.clone()) {
-            Ok(Taken::LeftOut(note)) => note.to_string(),
+            Ok(ConvertedObject::LeftOut(note)) => note.to_string(),
             other => panic!("{object}: {other:?}"),
         }
     }

@@ -151,7 +151,7 @@ fn every_family_of_the_table_is_exposed_and_no_other() {
 
 #[test]
 fn names_nobody_holds_are_forgotten_when_there_are_too_many() {
-    let named = Named::default();
+    let named = ByName::default();
     let held = named.get(&"held".into(), || 0);
     for n in 0..MAX_UNUSED_NAMES {
         named.get(&format!("{n}").into(), || n);

@@ -25,7 +25,7 @@ use crate::{
 
 /// Effect of an initializer on the object.
 #[derive(Debug, Default)]
-pub(super) struct Acted {
+pub(super) struct StoredTurnEffect {
     /// Operations of its patch.
     pub(super) changes: Vec<Value>,
     /// Initializers that must act behind it.
@@ -104,7 +104,7 @@ impl Turn {
         one: &Initializer,
         (state, object): (&State, WholeObject),
         until: Instant,
-    ) -> Option<Result<Acted, Failure>> {
+    ) -> Option<Result<StoredTurnEffect, Failure>> {
         let acted = match (&one.built_in, &one.attach) {
             (Some(additions), _) => self.add(additions, state, object).await,
             (None, Some(_)) => self.ask(one, (state, object), until).await,
@@ -116,7 +116,7 @@ impl Turn {
         })
     }
 
-    async fn add(&self, additions: &BuiltIn, state: &State, whole: WholeObject) -> Result<Acted, Failure> {
+    async fn add(&self, additions: &BuiltIn, state: &State, whole: WholeObject) -> Result<StoredTurnEffect, Failure> {
         let WholeObject { object, room: _room } = whole;
         let labels = if additions.reads_namespace() { Some(self.namespace_labels().await?) } else { None };
         let (text, additions) = (object.to_string(), additions.clone());
@@ -130,7 +130,7 @@ impl Turn {
         let patch = adding.await.map_err(Failure::Unable)?;
         let changes = patch.map(|patch| serde_json::from_slice(&patch)).transpose();
         let changes = changes.map_err(|_| Failure::Unable("its patch cannot be read".to_owned()))?;
-        Ok(Acted { changes: changes.unwrap_or_default(), adds: Vec::new() })
+        Ok(StoredTurnEffect { changes: changes.unwrap_or_default(), adds: Vec::new() })
     }
 
     async fn ask(
@@ -138,7 +138,7 @@ impl Turn {
         one: &Initializer,
         (state, whole): (&State, WholeObject),
         until: Instant,
-    ) -> Result<Acted, Failure> {
+    ) -> Result<StoredTurnEffect, Failure> {
         let labels = match self.namespace_labels().await {
             Err(unread @ Failure::Unread(_)) => return Err(unread),
             labels => labels.unwrap_or_default(),
@@ -160,10 +160,10 @@ impl Turn {
                 TurnFailure::Unable(why) => Failure::Unable(why),
                 TurnFailure::Rejected(status) => Failure::Rejected(status),
             })?;
-        let Some(text) = patch else { return Ok(Acted { changes: Vec::new(), adds }) };
+        let Some(text) = patch else { return Ok(StoredTurnEffect { changes: Vec::new(), adds }) };
         let parsing = offload::run(2 * text.len(), move || serde_json::from_slice(&text));
         let changes = parsing.await.map_err(|_| Failure::Unable("its patch cannot be read".to_owned()))?;
-        Ok(Acted { changes, adds })
+        Ok(StoredTurnEffect { changes, adds })
     }
 
     /// Labels of the object's namespace.
@@ -188,7 +188,7 @@ impl Turn {
 }
 
 /// The same where its patch leaves alone what is not the initializer's to change.
-fn fitting(one: &Initializer, acted: Acted) -> Result<Acted, Failure> {
+fn fitting(one: &Initializer, acted: StoredTurnEffect) -> Result<StoredTurnEffect, Failure> {
     if acted.changes.is_empty() {
         return Ok(acted);
     }

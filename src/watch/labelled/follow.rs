@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Objects of a list that are taken up. The others are, once these are finished.
-const MOST: usize = 50_000;
+const MAX_LISTED_OBJECTS: usize = 50_000;
 
 /// News of one resource.
 #[derive(Debug)]
@@ -197,7 +197,7 @@ impl FollowHandler for MarkedObjects {
             FollowEvent::Current(_) => return Ok(()),
             FollowEvent::Listed { objects, now } => {
                 let seen = objects.into_iter().filter_map(|object| object.seen(&resource).ok());
-                let objects: Vec<_> = seen.take(MOST.saturating_sub(self.uids.len())).collect();
+                let objects: Vec<_> = seen.take(MAX_LISTED_OBJECTS.saturating_sub(self.uids.len())).collect();
                 self.uids.extend(objects.iter().map(|(object, _)| Arc::clone(&object.uid)));
                 News::Page { resource, objects, now }
             }

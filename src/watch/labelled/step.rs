@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    act::{Acted, Failure},
+    act::{Failure, StoredTurnEffect},
     turn::{Ended, Found, Read, Turn, Written, now},
 };
 use crate::{
@@ -124,7 +124,8 @@ impl Turn {
             Err(Failure::NoRoom) if now() < end => return Ok(Some(Ended::Again(None))),
             Err(Failure::Unread(why)) if now() < end => return Ok(Some(Ended::Again(Some(why)))),
             Err(failure) => Err(failure),
-            Ok(Acted { changes, adds }) if adds.iter().all(|add| known(add)) => match state.done(name, adds) {
+            Ok(StoredTurnEffect { changes, adds }) if adds.iter().all(|add| known(add)) => match state.done(name, adds)
+            {
                 Ok(after) => Ok((after, changes)),
                 Err(_) => Err(Failure::Unable("it adds initializers that had a turn, or too many".to_owned())),
             },

@@ -14,8 +14,8 @@ use std::{
 const OF_ONE: usize = 64;
 /// Objects worked on at once; a name of which nothing is worked on has one place more.
 const OF_ALL: usize = 1024;
-/// The most with those.
-const MOST: usize = 2 * OF_ALL;
+/// Objects worked on at once, those places included.
+const MAX_TURNS: usize = 2 * OF_ALL;
 
 /// Objects whose turn is due.
 #[derive(Debug, Default)]
@@ -100,7 +100,7 @@ impl DueTurns {
 
     fn has_place(&self, name: &str) -> bool {
         match self.taken.get(name) {
-            None => self.all < MOST,
+            None => self.all < MAX_TURNS,
             Some(taken) => *taken < OF_ONE && self.all < OF_ALL,
         }
     }

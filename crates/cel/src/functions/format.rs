@@ -38,22 +38,22 @@ pub(crate) enum Verb {
     Octal,
 }
 
-/// Part of a format.
+/// One part of a format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part<'t> {
+pub(crate) enum FormatPart<'t> {
     /// Text that is not changed.
     Text(&'t str),
     Clause(Clause),
 }
 
 /// The first part of a format that is not empty, and what is behind it.
-pub(crate) fn first(format: &str) -> Result<(Part<'_>, &str), &'static str> {
+pub(crate) fn first(format: &str) -> Result<(FormatPart<'_>, &str), &'static str> {
     let Some(behind) = format.strip_prefix('%') else {
         let (text, rest) = format.split_at(format.find('%').unwrap_or(format.len()));
-        return Ok((Part::Text(text), rest));
+        return Ok((FormatPart::Text(text), rest));
     };
     if let Some(rest) = behind.strip_prefix('%') {
-        return Ok((Part::Text("%"), rest));
+        return Ok((FormatPart::Text("%"), rest));
     }
     let (precision, behind) = match behind.strip_prefix('.') {
         None => (DEFAULT_PRECISION, behind),
@@ -74,7 +74,7 @@ pub(crate) fn first(format: &str) -> Result<(Part<'_>, &str), &'static str> {
         Some(b'o') => Verb::Octal,
         Some(_) => return Err("could not parse formatting clause: unrecognized formatting clause"),
     };
-    Ok((Part::Clause(Clause { verb, precision }), &behind[1..]))
+    Ok((FormatPart::Clause(Clause { verb, precision }), &behind[1..]))
 }
 
 impl Verb {
@@ -114,7 +114,7 @@ pub(crate) fn check(format: &str, arguments: &[(Type, Option<Type>)]) -> Result<
     while !rest.is_empty() {
         let (part, behind) = first(rest)?;
         rest = behind;
-        let Part::Clause(Clause { verb, .. }) = part else { continue };
+        let FormatPart::Clause(Clause { verb, .. }) = part else { continue };
         let Some((of, odd)) = arguments.get(clauses) else {
             return Err(format!("index {clauses} out of range"));
         };
@@ -154,8 +154,8 @@ fn format<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault>
         let (part, behind) = first(rest).map_err(Fault::error)?;
         rest = behind;
         match part {
-            Part::Text(text) => written.push(text)?,
-            Part::Clause(clause) => {
+            FormatPart::Text(text) => written.push(text)?,
+            FormatPart::Clause(clause) => {
                 let value = access::list_item(list, at, meter)?;
                 let value = value.ok_or_else(|| Fault::error(format!("index {at} out of range")))?;
                 written.clause(clause, &value)?;
@@ -442,12 +442,12 @@ mod tests {
             }
             Ok::<_, &str>(parts)
         };
-        let clause = |verb, precision| Part::Clause(Clause { verb, precision });
+        let clause = |verb, precision| FormatPart::Clause(Clause { verb, precision });
         assert_eq!(
             parts("é%%%s%.2f%X"),
             Ok(vec![
-                Part::Text("é"),
-                Part::Text("%"),
+                FormatPart::Text("é"),
+                FormatPart::Text("%"),
                 clause(Verb::String, 6),
                 clause(Verb::Fixed, 2),
                 clause(Verb::Hex { upper: true }, 6),

@@ -90,7 +90,7 @@ pub(super) fn is_adoption(line: &[u8]) -> bool {
 }
 
 impl<'a> Record<'a> {
-    /// The record in a line; `None` where the line is none.
+    /// The record in a line; `None` if it is not one.
     pub(super) fn parse(line: &'a [u8]) -> Option<Self> {
         serde_json::from_slice(line).ok()
     }
@@ -117,17 +117,17 @@ impl<'a> Record<'a> {
 }
 
 impl HookCall<'_> {
-    /// Has it said no?
+    /// Did the hook deny?
     pub(super) fn is_denied(&self) -> bool {
         matches!(&*self.outcome, "denied" | "rejected")
     }
 
-    /// Has its call failed, whatever became of that?
+    /// Did the call fail, whatever the failure policy made of it?
     pub(super) fn is_failed(&self) -> bool {
         matches!(&*self.outcome, "failed_open" | "failed_closed" | "shed")
     }
 
-    /// Has it said yes?
+    /// Did the hook allow?
     pub(super) fn is_allowed(&self) -> bool {
         matches!(&*self.outcome, "allowed" | "changed" | "unchanged")
     }

@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Failure, MANAGER,
-    stored::{Files, NAMES, Stored},
+    stored::{Files, NAMES, StoredPairs},
 };
 use crate::command::replace_file;
 
@@ -54,7 +54,7 @@ impl fmt::Display for Store {
 
 impl Store {
     /// Reads what is stored. The client is of the cluster, where the store is there.
-    pub(super) async fn read(&self, client: Option<&KubeClient>) -> Result<(Stored, Version), Failure> {
+    pub(super) async fn read(&self, client: Option<&KubeClient>) -> Result<(StoredPairs, Version), Failure> {
         let (files, version) = match self {
             Self::Folder(path) => read_folder(path).map_err(|error| self.failed("read", &error))?,
             Self::Secret { namespace, name } => {
@@ -68,7 +68,7 @@ impl Store {
                 (secret.map(|secret| decoded(&secret)).unwrap_or_default(), version)
             }
         };
-        let stored = Stored::read(&files).map_err(|foreign| Failure::Store(format!("{self} {foreign}")))?;
+        let stored = StoredPairs::read(&files).map_err(|foreign| Failure::Store(format!("{self} {foreign}")))?;
         Ok((stored, version))
     }
 
@@ -189,7 +189,7 @@ mod tests {
     };
 
     use super::{
-        super::stored::{Seen, Step, Wanted, issue, step},
+        super::stored::{Observation, Step, Wanted, issue, step},
         *,
     };
 
@@ -198,7 +198,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::Folder(folder.path().join("tls"));
         let (stored, version) = store.read(None).await.unwrap();
-        assert_eq!(stored, Stored::default());
+        assert_eq!(stored, StoredPairs::default());
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
         let pair = || issue(&["a.b.svc".to_owned()], Duration::from_secs(3600), now).unwrap();
         let stored = stored.issued(pair(), now).prepared(pair());
@@ -226,9 +226,9 @@ mod tests {
     async fn certificates_survive_a_crash_between_two_files() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
         let pair = || issue(&["a.b.svc".to_owned()], Duration::from_secs(3600), now).unwrap();
-        let (settle, seen) = (Duration::from_secs(30), Seen::default());
+        let (settle, seen) = (Duration::from_secs(30), Observation::default());
         let wanted = Wanted { names: vec!["a.b.svc".to_owned()], settle, renew: false };
-        let before = Stored::default().issued(pair(), now).prepared(pair()).trusted(now);
+        let before = StoredPairs::default().issued(pair(), now).prepared(pair()).trusted(now);
         let [first, second] = [&before.current, &before.next].map(|stored| stored.clone().unwrap().pair);
         let late = now + settle;
         let after = before.promoted(late).files();

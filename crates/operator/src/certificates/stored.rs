@@ -1,4 +1,4 @@
-//! Stored: the pair that is served, the one that follows it, and the authorities that callers trust meanwhile.
+//! Stored pairs: the pair that is served, the one that follows it, and the authorities that callers trust meanwhile.
 //!
 //! | file | holds |
 //! | --- | --- |
@@ -90,7 +90,7 @@ pub(super) struct Since {
 
 /// All that is stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Stored {
+pub(super) struct StoredPairs {
     /// The pair that is served, and since when.
     pub(super) current: Option<Since>,
     /// The pair that is served next, and since when every registration trusts it.
@@ -104,7 +104,7 @@ pub(super) struct Stored {
 #[error("holds a certificate that `gatepost certificates` has not made; name another place, or remove it")]
 pub(super) struct Foreign;
 
-impl Stored {
+impl StoredPairs {
     /// State in these files. A part of ours that is broken counts as missing.
     ///
     /// # Errors
@@ -273,7 +273,7 @@ pub(super) enum Step {
 
 /// Callers and replicas, as they were just seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct Observation {
     /// Each replica serves the current pair.
     pub(super) alone: bool,
     /// Until a moment ago some registration did not trust all that is stored.
@@ -283,7 +283,7 @@ pub(super) struct Seen {
 }
 
 /// The next step, with every registration that there is trusting what is stored.
-pub(super) fn step(stored: &Stored, wanted: &Wanted, seen: Seen, now: SystemTime) -> Step {
+pub(super) fn step(stored: &StoredPairs, wanted: &Wanted, seen: Observation, now: SystemTime) -> Step {
     if let Some(next) = &stored.next {
         return promotion(stored.current.as_ref(), next, wanted, seen, now);
     }
@@ -304,7 +304,7 @@ pub(super) fn step(stored: &Stored, wanted: &Wanted, seen: Seen, now: SystemTime
 }
 
 /// The next step of a renewal that has begun. A current pair that is broken, or has ended, waits for nobody's trust.
-fn promotion(current: Option<&Since>, next: &Since, wanted: &Wanted, seen: Seen, now: SystemTime) -> Step {
+fn promotion(current: Option<&Since>, next: &Since, wanted: &Wanted, seen: Observation, now: SystemTime) -> Step {
     let validity = current.and_then(|current| current.pair.validity());
     let (life, left) = validity.map_or_else(Default::default, |(begin, end)| {
         (end.duration_since(begin).unwrap_or_default(), end.duration_since(now).unwrap_or_default())
@@ -353,21 +353,21 @@ mod tests {
     }
 
     /// State that is read after it was written over that.
-    fn again(stored: &Stored, before: &mut BTreeMap<String, String>) -> Stored {
+    fn again(stored: &StoredPairs, before: &mut BTreeMap<String, String>) -> StoredPairs {
         for (name, text) in stored.files() {
             match text {
                 Some(text) => before.insert(name.to_owned(), text),
                 None => before.remove(name),
             };
         }
-        Stored::read(before).unwrap()
+        StoredPairs::read(before).unwrap()
     }
 
     #[test]
     fn stored_certificates_are_read_back_at_every_step() {
         let mut files = BTreeMap::new();
         let (first, second) = (pair(), pair());
-        let issued = Stored::default().issued(first.clone(), now());
+        let issued = StoredPairs::default().issued(first.clone(), now());
         assert_eq!((again(&issued, &mut files), issued.bundle()), (issued.clone(), first.authority.clone()));
         let prepared = issued.prepared(second.clone());
         assert_eq!(again(&prepared, &mut files), prepared);
@@ -387,20 +387,20 @@ mod tests {
     #[test]
     fn stored_certificates_of_others_are_refused() {
         let mut files = BTreeMap::new();
-        let stored = Stored::default().issued(pair(), now());
+        let stored = StoredPairs::default().issued(pair(), now());
         let _ = again(&stored, &mut files);
         files.insert("tls.key".to_owned(), pair().key);
-        assert_eq!(Stored::read(&files).unwrap().current, None);
+        assert_eq!(StoredPairs::read(&files).unwrap().current, None);
         files.remove("tls-ca.crt");
-        assert_eq!(Stored::read(&files), Err(Foreign));
-        assert_eq!(Stored::read(&BTreeMap::new()), Ok(Stored::default()));
+        assert_eq!(StoredPairs::read(&files), Err(Foreign));
+        assert_eq!(StoredPairs::read(&BTreeMap::new()), Ok(StoredPairs::default()));
         let empty = [("tls.crt".to_owned(), String::new()), ("tls.key".to_owned(), String::new())].into();
-        assert_eq!(Stored::read(&empty), Ok(Stored::default()), "a Secret that was made to be filled");
+        assert_eq!(StoredPairs::read(&empty), Ok(StoredPairs::default()), "a Secret that was made to be filled");
     }
 
     #[test]
     fn former_authorities_are_bounded_and_valid() {
-        let mut stored = Stored::default().issued(pair(), now());
+        let mut stored = StoredPairs::default().issued(pair(), now());
         for _ in 0..MAX_FORMER + 2 {
             stored = stored.prepared(pair()).promoted(now());
         }
@@ -432,8 +432,8 @@ mod tests {
     }
 
     const SETTLE: Duration = Duration::from_secs(30);
-    const UNSEEN: Seen = Seen { alone: false, distrusted: false, unregistered: false };
-    const ALONE: Seen = Seen { alone: true, ..UNSEEN };
+    const UNSEEN: Observation = Observation { alone: false, distrusted: false, unregistered: false };
+    const ALONE: Observation = Observation { alone: true, ..UNSEEN };
 
     fn names() -> Vec<String> {
         vec!["a.b.svc".to_owned(), "192.0.2.1".to_owned()]
@@ -451,8 +451,8 @@ mod tests {
     fn renewal_adds_its_authority_first_and_drops_the_old_one_last() {
         let (wanted, start) = (wanted(), now());
         let mut now = start;
-        assert_eq!(step(&Stored::default(), &wanted, UNSEEN, now), Step::Issue);
-        let mut stored = Stored::default().issued(new(now), now);
+        assert_eq!(step(&StoredPairs::default(), &wanted, UNSEEN, now), Step::Issue);
+        let mut stored = StoredPairs::default().issued(new(now), now);
         let Step::Rest(left) = step(&stored, &wanted, UNSEEN, now) else { panic!("due at once") };
         assert!(left > HOUR * 19 && left <= HOUR * 20, "two thirds of thirty HOURs: {left:?}");
 
@@ -473,13 +473,14 @@ mod tests {
         assert!(matches!(step(&stored.retired(), &wanted, ALONE, now), Step::Rest(_)));
         // Where that cannot be seen, the former certificate is retired once it has expired.
         assert!(matches!(step(&stored, &wanted, UNSEEN, start + HOUR * 29), Step::Rest(_) | Step::Prepare));
-        let late = Stored { former: stored.former.clone(), ..Stored::default().issued(new(start + HOUR * 40), now) };
+        let late =
+            StoredPairs { former: stored.former.clone(), ..StoredPairs::default().issued(new(start + HOUR * 40), now) };
         assert_eq!(step(&late, &wanted, UNSEEN, start + HOUR * 41), Step::Retire);
     }
 
     #[test]
     fn renewal_starts_at_once_on_request_or_for_a_missing_name() {
-        let (now, stored) = (now(), Stored::default().issued(new(now()), now()));
+        let (now, stored) = (now(), StoredPairs::default().issued(new(now()), now()));
         assert_eq!(step(&stored, &Wanted { renew: true, ..wanted() }, UNSEEN, now), Step::Prepare);
         let more = Wanted { names: vec!["other.b.svc".to_owned()], ..wanted() };
         assert_eq!(step(&stored, &more, UNSEEN, now), Step::Prepare);
@@ -491,8 +492,8 @@ mod tests {
     #[test]
     fn renewal_waits_until_the_registration_trusts_it() {
         let (now, wanted) = (now(), wanted());
-        let unregistered = Seen { unregistered: true, ..UNSEEN };
-        let stored = Stored::default().issued(new(now), now);
+        let unregistered = Observation { unregistered: true, ..UNSEEN };
+        let stored = StoredPairs::default().issued(new(now), now);
         assert!(matches!(step(&stored, &wanted, unregistered, now), Step::Rest(_)), "nothing is registered yet");
         let prepared = stored.prepared(new(now));
         let trusted = prepared.trusted(now);
@@ -508,8 +509,8 @@ mod tests {
     #[test]
     fn renewal_settles_anew_after_trust_was_lost() {
         let (now, wanted) = (now(), wanted());
-        let distrusted = Seen { distrusted: true, ..ALONE };
-        let stored = Stored::default().issued(new(now), now).prepared(new(now)).trusted(now);
+        let distrusted = Observation { distrusted: true, ..ALONE };
+        let stored = StoredPairs::default().issued(new(now), now).prepared(new(now)).trusted(now);
         assert_eq!(step(&stored, &wanted, distrusted, now + SETTLE), Step::Trust);
         let stored = stored.trusted(now + SETTLE);
         assert_eq!(step(&stored, &wanted, ALONE, now + SETTLE), Step::Rest(SETTLE));
@@ -521,12 +522,13 @@ mod tests {
     fn renewal_of_a_short_lived_certificate_leaves_time_to_mount_it() {
         let (now, wanted) = (now(), wanted());
         let short = |now| issue(&names(), HOUR / 4, now).unwrap();
-        let stored = Stored::default().issued(short(now), now).prepared(short(now)).trusted(now);
+        let stored = StoredPairs::default().issued(short(now), now).prepared(short(now)).trusted(now);
         let (_, end) = Since { pair: short(now), since: None }.pair.validity().unwrap();
         let last = end - SETTLE * (1 + MOUNT_SETTLES);
-        for (seen, waits) in
-            [(Seen { unregistered: true, ..UNSEEN }, Step::Hold), (Seen { distrusted: true, ..UNSEEN }, Step::Trust)]
-        {
+        for (seen, waits) in [
+            (Observation { unregistered: true, ..UNSEEN }, Step::Hold),
+            (Observation { distrusted: true, ..UNSEEN }, Step::Trust),
+        ] {
             assert_eq!(step(&stored, &wanted, seen, last - SETTLE), waits);
             assert_eq!(step(&stored, &wanted, seen, last), Step::Promote);
         }
@@ -535,9 +537,9 @@ mod tests {
     #[test]
     fn renewal_replaces_a_broken_pair_at_once() {
         let (now, wanted) = (now(), wanted());
-        let next = Stored::default().issued(new(now), now).prepared(new(now)).trusted(now).next;
-        let broken = Stored { next, ..Stored::default() };
-        for seen in [UNSEEN, Seen { unregistered: true, distrusted: true, alone: false }] {
+        let next = StoredPairs::default().issued(new(now), now).prepared(new(now)).trusted(now).next;
+        let broken = StoredPairs { next, ..StoredPairs::default() };
+        for seen in [UNSEEN, Observation { unregistered: true, distrusted: true, alone: false }] {
             assert_eq!(step(&broken, &wanted, seen, now + SETTLE), Step::Promote);
         }
     }
@@ -548,7 +550,7 @@ mod tests {
         assert_eq!(shortest_lifetime(Duration::MAX), Duration::MAX);
         let (now, wanted) = (now(), wanted());
         let pair = issue(&names(), shortest_lifetime(SETTLE), now).unwrap();
-        let Step::Rest(due) = step(&Stored::default().issued(pair.clone(), now), &wanted, ALONE, now) else {
+        let Step::Rest(due) = step(&StoredPairs::default().issued(pair.clone(), now), &wanted, ALONE, now) else {
             panic!("due at once")
         };
         let (_, end) = Since { pair, since: None }.pair.validity().unwrap();

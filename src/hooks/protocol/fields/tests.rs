@@ -119,7 +119,7 @@ mod linear_time {
     use super::*;
     use crate::{hooks::protocol::grpc::percent_decoded, hpack};
 
-    const SMALL: usize = 16 << 10;
+    const SMALL_BODY_BYTES: usize = 16 << 10;
     const TIMES: usize = 16;
     /// Linear is 16, quadratic is 256.
     const BOUND: u32 = 48;
@@ -150,8 +150,8 @@ mod linear_time {
                 let bytes = item.repeat(size / item.len());
                 (0..runs).map(|_| cpu::of(|| work(&bytes))).min().unwrap_or_default()
             };
-            let small = quickest(SMALL, 5).max(LEAST);
-            assert!((0..3).any(|_| quickest(SMALL * TIMES, 1) <= small * BOUND), "{name}");
+            let small = quickest(SMALL_BODY_BYTES, 5).max(LEAST);
+            assert!((0..3).any(|_| quickest(SMALL_BODY_BYTES * TIMES, 1) <= small * BOUND), "{name}");
         }
     }
 }
