@@ -162,7 +162,8 @@ impl Entry {
 
 impl CalledWebhooks {
     /// Processes one read that began at `now`, and returns the webhooks to call from now on, in the order of `seen`. The
-    /// leader may not wait for a replica with a stale lease, so such a replica calls announced webhooks without a probe.
+    /// leader may not wait for a replica with a stale lease, or for one that did not read for too long, so such a replica
+    /// calls announced webhooks without a probe.
     fn update(
         &mut self,
         now: Duration,
@@ -172,7 +173,10 @@ impl CalledWebhooks {
     ) -> Vec<CalledWebhook> {
         let mut calls = Vec::new();
         let (mut present, mut configurations) = (BTreeSet::new(), BTreeSet::new());
+        let resumes = self.last.is_some();
         let starts = self.starts(now, lease_is_stale);
+        // While this replica did not read, the leader may have stopped waiting for it, and may be taking what it announces.
+        let unawaited = lease_is_stale || starts && resumes;
         // Nothing carries the condition until this read finds it.
         self.unserved.retain(|_, (until, _)| now < *until);
         self.unserved.values_mut().for_each(|(_, unserved)| unserved.carries = false);
@@ -236,7 +240,7 @@ impl CalledWebhooks {
                 let held_back = if cause == Cause::Carries { *in_flight } else { Duration::ZERO };
                 entry.until = entry.until.max(now + GRACE_PERIOD + held_back);
             }
-            entry.at_once |= ends || cause == Cause::Carries || lease_is_stale && cause == Cause::Announced;
+            entry.at_once |= ends || cause == Cause::Carries || unawaited && cause == Cause::Announced;
             if unservable.is_none() {
                 entry.last.clone_from(&standing.entry);
             }

@@ -245,3 +245,17 @@ fn webhook_taken_and_given_back_during_a_pause_is_called_at_once() {
         }
     }
 }
+
+/// A replica without a lease (nothing could be written when it started) is paused while the leader, which does not know
+/// of it, announces and takes the webhook.
+#[test]
+fn replica_that_resumes_calls_announced_webhooks_at_once() {
+    let mut world = World::new((0, 11, 3));
+    for (event, steps) in
+        [(Event::Mute(303), 177), (Event::Pause(0, 177), 96), (Event::Late(452), 93), (Event::Nothing, 80 * SECOND)]
+    {
+        world.happens(event);
+        (0..steps).for_each(|_| world.go_on());
+    }
+    assert!(world.carries_now());
+}
