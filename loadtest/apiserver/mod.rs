@@ -52,6 +52,9 @@ pub(crate) struct Settings {
     /// Some minutes: 1 and 16 hooks, a few hundred writes; p99 indicative, targets not judged
     #[arg(long)]
     quick: bool,
+    /// Another build of Gatepost, in ways of its own: what a change costs
+    #[arg(long, value_name = "PATH")]
+    against: Option<PathBuf>,
     /// Eight hooks that may change the object, instead of hooks that judge it
     #[arg(long, conflicts_with = "hooks")]
     mutating: bool,

@@ -53,6 +53,7 @@ impl<'a> Plan<'a> {
     /// The ways to reach the hooks, and without hooks.
     pub(super) fn variants(&self) -> Vec<Variant> {
         let asked = |variant: &Variant| match self.0.ways.is_empty() {
+            true if variant.is_against() => self.0.against.is_some(),
             true => !variant.has_service() || self.0.form == Addressing::Service,
             false => self.0.ways.contains(variant),
         };
@@ -72,7 +73,7 @@ impl<'a> Plan<'a> {
         let (writes, reps) = self.many(size);
         let (writers, writes) = if alone { (1, writes.min(2_000) / 2) } else { (WRITERS, writes) };
         let mut variants = self.variants();
-        variants.retain(|variant| !matches!(variant, Variant::Grpc | Variant::GrpcPlain | Variant::GrpcService));
+        variants.retain(|variant| !matches!(variant, Variant::Grpc | Variant::GrpcPlain | Variant::GrpcService | Variant::GrpcAgainst));
         Course { name, size, writers, reps, writes: writes / reps.max(1), variants }
     }
 

@@ -95,6 +95,8 @@ fn colour(variant: Variant) -> &'static str {
         Variant::JsonService => "#8fb3e0",
         Variant::GrpcService => "#b7d9c4",
         Variant::JsonSerial => "#1f3f6b",
+        Variant::JsonAgainst => "#b08fd0",
+        Variant::GrpcAgainst => "#7a5aa0",
     }
 }
 

@@ -1,14 +1,15 @@
 //! Programs: processes beside the apiserver.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use super::Settings;
+use super::{Settings, variant::Variant};
 use crate::Fallible;
 
 /// The programs that are started.
 #[derive(Debug)]
 pub(super) struct Programs {
-    pub(super) gatepost: PathBuf,
+    gatepost: PathBuf,
+    against: Option<PathBuf>,
     pub(super) gatepost_arguments: Vec<String>,
     pub(super) hook: PathBuf,
 }
@@ -18,6 +19,12 @@ impl Programs {
     pub(super) fn new(settings: &Settings) -> Fallible<Self> {
         let gatepost = settings.product.workshop()?.gatepost;
         let gatepost_arguments = settings.product.arguments.clone();
-        Ok(Self { gatepost, gatepost_arguments, hook: settings.hook.clone() })
+        let against = settings.against.clone();
+        Ok(Self { gatepost, against, gatepost_arguments, hook: settings.hook.clone() })
+    }
+
+    /// The build that serves `variant`.
+    pub(super) fn gatepost(&self, variant: Variant) -> &Path {
+        self.against.as_deref().filter(|_| variant.is_against()).unwrap_or(&self.gatepost)
     }
 }

@@ -33,7 +33,7 @@ impl Sidecar {
         let config = folder.join(format!("config-{}", variant.as_str()));
         fs::create_dir(&config)?;
         fs::write(config.join("hooks.yaml"), registration::for_gatepost((variant, kind), &hooks.addresses, folder)?)?;
-        let mut command = Command::new(&programs.gatepost);
+        let mut command = Command::new(programs.gatepost(variant));
         command.arg("serve").arg("--config").arg(&config);
         let listen = if variant.has_service() { service::own_address()? } else { Ipv4Addr::LOCALHOST.into() };
         command.args(["--listen", &SocketAddr::new(listen, 0).to_string(), "--admin", "127.0.0.1:0"]);
@@ -55,7 +55,7 @@ impl Sidecar {
         (variant, kind): (Variant, Kind),
         folder: &Path,
     ) -> Fallible<String> {
-        let mut command = Command::new(&programs.gatepost);
+        let mut command = Command::new(programs.gatepost(variant));
         command.args(["register", "--form", "api", "--name", registration::NAME, "--kind", kind.as_str()]);
         match variant.has_service() {
             true => command.arg("--service").arg(format!("{}/{}", service::NAMESPACE, variant.as_str())),

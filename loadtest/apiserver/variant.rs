@@ -23,11 +23,15 @@ pub(super) enum Variant {
     GrpcService,
     /// (g) as (b), with mutating hooks asked one by one (`serve --dispatch serial`)
     JsonSerial,
+    /// (h) as (b), by the build of `--against`
+    JsonAgainst,
+    /// (i) as (c), by the build of `--against`
+    GrpcAgainst,
 }
 
 impl Variant {
     /// All of them, in the order of the tables.
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 10] = [
         Self::None,
         Self::Direct,
         Self::Json,
@@ -36,6 +40,8 @@ impl Variant {
         Self::JsonService,
         Self::GrpcService,
         Self::JsonSerial,
+        Self::JsonAgainst,
+        Self::GrpcAgainst,
     ];
 
     /// As it is written in files.
@@ -49,6 +55,8 @@ impl Variant {
             Self::JsonService => "json-service",
             Self::GrpcService => "grpc-service",
             Self::JsonSerial => "json-serial",
+            Self::JsonAgainst => "json-against",
+            Self::GrpcAgainst => "grpc-against",
         }
     }
 
@@ -63,14 +71,21 @@ impl Variant {
             Self::JsonService => "(e) as (b), by a Service",
             Self::GrpcService => "(f) as (c), by a Service",
             Self::JsonSerial => "(g) as (b), one by one",
+            Self::JsonAgainst => "(h) as (b), other build",
+            Self::GrpcAgainst => "(i) as (c), other build",
         }
     }
 
     /// Protocol of its hooks, as the hook program calls it.
     pub(super) fn protocol(self) -> &'static str {
         match self {
-            Self::None | Self::Direct | Self::Json | Self::JsonService | Self::JsonSerial => "json",
-            Self::Grpc | Self::GrpcPlain | Self::GrpcService => "grpc",
+            Self::None
+            | Self::Direct
+            | Self::Json
+            | Self::JsonService
+            | Self::JsonSerial
+            | Self::JsonAgainst => "json",
+            Self::Grpc | Self::GrpcPlain | Self::GrpcService | Self::GrpcAgainst => "grpc",
         }
     }
 
@@ -92,5 +107,10 @@ impl Variant {
     /// True when no hook is asked ahead of its turn.
     pub(super) fn is_serial(self) -> bool {
         self == Self::JsonSerial
+    }
+
+    /// True when the sidecar is the build of `--against`.
+    pub(super) fn is_against(self) -> bool {
+        matches!(self, Self::JsonAgainst | Self::GrpcAgainst)
     }
 }
