@@ -79,12 +79,7 @@ impl Variant {
     /// Protocol of its hooks, as the hook program calls it.
     pub(super) fn protocol(self) -> &'static str {
         match self {
-            Self::None
-            | Self::Direct
-            | Self::Json
-            | Self::JsonService
-            | Self::JsonSerial
-            | Self::JsonAgainst => "json",
+            Self::None | Self::Direct | Self::Json | Self::JsonService | Self::JsonSerial | Self::JsonAgainst => "json",
             Self::Grpc | Self::GrpcPlain | Self::GrpcService | Self::GrpcAgainst => "grpc",
         }
     }
