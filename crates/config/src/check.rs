@@ -1,0 +1,177 @@
+//! Check: documents to what they mean, and every problem on the way.
+
+pub(crate) mod break_glass;
+pub(crate) mod bypass;
+pub(crate) mod called_again;
+pub(crate) mod client_config;
+pub(crate) mod configuration;
+pub(crate) mod hook;
+pub(crate) mod initializers;
+pub(crate) mod names;
+pub(crate) mod namespace;
+pub(crate) mod never_matches;
+pub(crate) mod rules;
+pub(crate) mod selector;
+pub(crate) mod unknown_versions;
+pub(crate) mod url;
+pub(crate) mod webhooks;
+
+use std::{collections::HashSet, sync::Arc};
+
+use self::configuration::Configuration;
+use super::{
+    NO_PAUSE, Note, Pause, ReadFile,
+    document::{
+        DocumentKind, Documents,
+        node::{Node, ProblemReport},
+        problem::{Problem, quoted},
+        unique_names::{UniqueNames, first_use},
+        value::Value,
+    },
+};
+use gatepost_api::BreakGlass;
+
+/// Everything that some files say.
+#[derive(Debug, Default)]
+pub(crate) struct Checked {
+    /// Configurations of validating hooks, in the order written.
+    pub(super) configurations: Vec<Arc<Configuration>>,
+    pub(super) namespaces: Vec<namespace::Named>,
+    /// Each with the file, and the place of its hooks in it.
+    pub(super) glasses: Vec<(BreakGlass, (String, String))>,
+    pub(super) notes: Vec<Note>,
+}
+
+/// Everything that is wrong with these files, and between them.
+pub(super) fn problems<'a>(files: impl Iterator<Item = (&'a str, &'a Documents)>, read: ReadFile<'_>) -> Vec<Problem> {
+    let report = ProblemReport::default();
+    let (mut checked, mut used) = (Checked::default(), UniqueNames::default());
+    files.for_each(|(name, documents)| checked.add(name, documents, read, &report, &mut used, NO_PAUSE));
+    report.into_problems()
+}
+
+impl Checked {
+    /// Adds what one file says, with a pause before each document; what is wrong with it is reported.
+    pub(super) fn add(
+        &mut self,
+        file: &str,
+        documents: &Documents,
+        read: ReadFile<'_>,
+        report: &ProblemReport,
+        used: &mut UniqueNames,
+        pause: Pause<'_>,
+    ) {
+        documents.report(file, report);
+        used.unclear |= documents.is_cut();
+        documents.each(file, report, |document, listed| {
+            pause();
+            let Some(kind) = kind_of(document, listed) else {
+                used.unclear = true;
+                return;
+            };
+            let metadata = document.key("metadata");
+            let place = metadata.key("name");
+            match place.value {
+                Value::Text(name) => first_use(&mut used.objects, (kind, name.clone()), &place, kind.noun(), name),
+                _ => used.unclear = true,
+            }
+            match kind {
+                DocumentKind::Configuration => {
+                    self.configurations.extend(configuration::check(document, read, used).map(Arc::new));
+                }
+                DocumentKind::Webhooks(_) if webhooks::is_our_own(document) => webhooks::refuse_our_own(document),
+                DocumentKind::Webhooks(hook_type) => {
+                    self.configurations.extend(webhooks::check(document, hook_type, read).map(Arc::new));
+                }
+                DocumentKind::BreakGlass => {
+                    let glass = break_glass::check(document);
+                    self.glasses.extend(glass.map(|glass| (glass, document.key("hooks").place())));
+                }
+                DocumentKind::Namespace => self.namespaces.extend(namespace::check(document)),
+            }
+        });
+    }
+
+    /// Adds what other files say.
+    pub(super) fn join(&mut self, other: &Self) {
+        self.configurations.extend_from_slice(&other.configurations);
+        self.namespaces.extend_from_slice(&other.namespaces);
+        self.glasses.extend_from_slice(&other.glasses);
+        self.notes.extend_from_slice(&other.notes);
+    }
+
+    /// With configurations in order, static ones first, each by name; and with notes of what stands in several of them.
+    pub(super) fn finished(mut self) -> Self {
+        self.configurations.sort_by(|a, b| (a.prefix.is_empty(), &a.name).cmp(&(b.prefix.is_empty(), &b.name)));
+        self.notes.extend(names_of_no_hook(&self));
+        self
+    }
+}
+
+/// A bypass, or a break-glass, may name a hook or initializer that is not there, or not yet: it then does nothing for
+/// it, which may be a slip.
+fn names_of_no_hook(checked: &Checked) -> Vec<Note> {
+    let configurations = &checked.configurations;
+    let bypasses = configurations.iter().flat_map(|configuration| &configuration.bypasses);
+    let bypasses = bypasses.map(|(bypass, place)| ("bypass", &bypass.name, &bypass.hooks, place));
+    let glasses = checked.glasses.iter().map(|(glass, place)| ("break-glass", &glass.name, &glass.hooks, place));
+    let naming: Vec<_> = bypasses.chain(glasses).filter(|(_, _, named, _)| !named.is_empty()).collect();
+    if naming.is_empty() {
+        return Vec::new();
+    }
+    let mut hooks: HashSet<&str> = configurations.iter().flat_map(|c| &c.hooks).map(|(hook, _)| &*hook.name).collect();
+    // They are passed over by their names as well.
+    let entries = configurations.iter().flat_map(|configuration| &configuration.initializers);
+    hooks.extend(entries.flat_map(|entry| &entry.initializers).map(|one| &*one.name));
+    let mut notes = Vec::new();
+    for (what, name, named, (file, path)) in naming {
+        for hook in named.iter().filter(|hook| !hooks.contains(&***hook)) {
+            notes.push(Note {
+                file: file.clone(),
+                path: path.clone(),
+                what: format!("no hook or initializer is called {}", quoted(hook)),
+                why: format!("so the {what} {name} does nothing for it"),
+                fix: "correct the name, or remove it where the hook is not to come".to_owned(),
+            });
+        }
+    }
+    notes
+}
+
+/// Kind of a document: an item of a typed list may leave it to the list, and may not name another.
+fn kind_of(document: &Node<'_>, listed: Option<DocumentKind>) -> Option<DocumentKind> {
+    let Some(kind) = listed else { return DocumentKind::of(document) };
+    let says = document.key("apiVersion").present() || document.key("kind").present();
+    if says && DocumentKind::of(document)? != kind {
+        document.key("kind").problem(
+            "is not what the list says its items are",
+            "so one of them is wrong",
+            "use a List of apiVersion v1",
+        );
+        return None;
+    }
+    Some(kind)
+}
+
+/// Checks one document that must be one of Kubernetes' two webhook configurations.
+pub(super) fn webhook_configuration(name: &str, document: &Value) -> Result<Configuration, Vec<Problem>> {
+    let report = ProblemReport::default();
+    let at = Node::document(document, name, None, &report);
+    let no_file: ReadFile<'_> = &|_| Err(std::io::ErrorKind::NotFound.into());
+    let configuration = match DocumentKind::of(&at) {
+        Some(DocumentKind::Webhooks(hook_type)) => webhooks::check(&at, hook_type, no_file),
+        Some(_) => {
+            at.key("kind").problem(
+                "is not a webhook configuration",
+                "and only such are read here",
+                "write ValidatingWebhookConfiguration",
+            );
+            None
+        }
+        None => None,
+    };
+    match (report.into_problems(), configuration) {
+        (none, Some(configuration)) if none.is_empty() => Ok(configuration),
+        (problems, _) => Err(problems),
+    }
+}

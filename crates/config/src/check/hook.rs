@@ -1,0 +1,407 @@
+//! One entry of `externalAdmissionHooks`, checked and compiled.
+
+use std::{collections::HashSet, ops::RangeInclusive, sync::Arc, time::Duration};
+
+use super::{
+    client_config::{self, HookLocation},
+    names::{self, is_dns_1035_label},
+    rules, selector,
+};
+use crate::{
+    ReadFile,
+    document::{
+        Dialect,
+        node::{Node, UNCLEAR, given},
+        problem::{one_of, quoted},
+        value::Value,
+    },
+};
+use gatepost_api::{
+    Dispatch, Endpoint, FailurePolicy, Hook, HookType, HttpForm, MatchPolicy, OnProbeFailure, Protocol, Reinvocation,
+    ReviewVersion, Rollout, SideEffects, Transport,
+};
+use gatepost_cel::Condition;
+
+pub(crate) const KEYS: [&str; 18] = [
+    "name",
+    "type",
+    "clientConfig",
+    "protocol",
+    "admissionReviewVersions",
+    "rules",
+    "matchPolicy",
+    "failurePolicy",
+    "timeout",
+    "timeoutSeconds",
+    "sideEffects",
+    "reinvocationPolicy",
+    "dispatch",
+    "isolate",
+    "namespaceSelector",
+    "objectSelector",
+    "matchConditions",
+    "rollout",
+];
+
+pub(crate) const TYPES: [(&str, HookType); 2] =
+    [("Validating", HookType::Validating), ("Mutating", HookType::Mutating)];
+
+pub(crate) const POLICIES: [(&str, FailurePolicy); 3] =
+    [("Fail", FailurePolicy::Fail), ("Ignore", FailurePolicy::Ignore), ("Retry", FailurePolicy::Retry)];
+
+pub(crate) const MATCH_POLICIES: [(&str, MatchPolicy); 2] =
+    [("Exact", MatchPolicy::Exact), ("Equivalent", MatchPolicy::Equivalent)];
+
+pub(crate) const SIDE_EFFECTS: [(&str, SideEffects); 4] = [
+    ("None", SideEffects::None),
+    ("NoneOnDryRun", SideEffects::NoneOnDryRun),
+    ("Some", SideEffects::Some),
+    ("Unknown", SideEffects::Unknown),
+];
+
+/// Words for the reinvocation of a mutating hook.
+pub(crate) const REINVOCATIONS: [(&str, Reinvocation); 2] =
+    [("Never", Reinvocation::Never), ("IfNeeded", Reinvocation::IfNeeded)];
+
+/// Words for the calling mode of a mutating hook.
+pub(crate) const DISPATCHES: [(&str, Dispatch); 2] =
+    [("Serial", Dispatch::Serial), ("Speculative", Dispatch::Speculative)];
+
+/// Default timeout of a hook. As upstream.
+pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The shortest and longest time that may be said.
+const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(30);
+
+/// A hook, and what its entry says beyond it.
+pub(crate) struct CheckedHook {
+    pub(crate) hook: Hook,
+    /// The policy as written; the hook's own is `Ignore` while `rollout.createAs: Ignore` stands beside it.
+    pub(crate) declared_policy: FailurePolicy,
+    /// True where it does.
+    pub(crate) rolling_out: bool,
+    pub(crate) rollout: Rollout,
+    /// Conditions that a request must meet before the hook is asked.
+    pub(crate) conditions: Arc<[Condition]>,
+    /// A word for the state that the entry is in, where its configuration has one.
+    pub(crate) state: Option<Box<str>>,
+    /// The file it stands in, and its place there.
+    pub(crate) place: (String, String),
+}
+
+/// Checks one entry; what is wrong is reported.
+pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<CheckedHook> {
+    if !at.is_map_of(&KEYS) {
+        return None;
+    }
+    let before = at.problems();
+    let name = name(&at.key("name"));
+    let hook_type = given(at.key("type")).map_or(Some(HookType::Validating), |at| at.choice(&TYPES));
+    let client = client_config::check(&at.key("clientConfig"), Dialect::Gatepost, read);
+    let asked = client.and_then(|client| check_protocol(at, client));
+    let rules = rule_list(&at.key("rules"));
+    let match_policy = match_policy(&at.key("matchPolicy"));
+    let side_effects =
+        given(at.key("sideEffects")).map_or(Some(SideEffects::Undeclared), |at| at.choice(&SIDE_EFFECTS));
+    let declared_policy = given(at.key("failurePolicy")).map_or(Some(FailurePolicy::Fail), |at| at.choice(&POLICIES));
+    if declared_policy == Some(FailurePolicy::Retry) && side_effects.is_some_and(|effects| !effects.none_for(false)) {
+        at.key("failurePolicy").problem(
+            "Retry may ask twice",
+            "and the hook is not declared free of side effects",
+            "declare sideEffects: None if that is true (NoneOnDryRun is not enough), or use Fail or Ignore",
+        );
+    }
+    let timeout = timeout(at);
+    let reinvocation = given(at.key("reinvocationPolicy")).map_or(Some(Reinvocation::Never), |at| {
+        if hook_type == Some(HookType::Validating) {
+            at.problem(
+                "only a hook of type Mutating is asked once more",
+                "so it would have no effect",
+                "remove it, or make the hook Mutating",
+            );
+        }
+        at.choice(&REINVOCATIONS)
+    });
+    let dispatch = given(at.key("dispatch")).and_then(|at| {
+        if hook_type == Some(HookType::Validating) {
+            at.problem(
+                "validating hooks are always asked at once",
+                "so it would have no effect",
+                "remove it, or make the hook Mutating",
+            );
+        }
+        let dispatch = at.choice(&DISPATCHES);
+        if dispatch == Some(Dispatch::Speculative) && side_effects.is_some_and(|effects| !effects.none_for(true)) {
+            at.problem(
+                "may ask about objects that never come to it",
+                "and the hook is not declared free of side effects",
+                "declare sideEffects: None or NoneOnDryRun if that is true, or remove dispatch",
+            );
+        }
+        dispatch
+    });
+    let isolated = given(at.key("isolate")).is_some_and(|at| {
+        if hook_type == Some(HookType::Validating) {
+            at.problem(
+                "only a hook of type Mutating can be registered apart",
+                "so it would have no effect",
+                "remove it, or make the hook Mutating",
+            );
+        }
+        at.boolean() == Some(true)
+    });
+    let namespace_selector = selector::check(&at.key("namespaceSelector"), Dialect::Gatepost);
+    let object_selector = selector::check(&at.key("objectSelector"), Dialect::Gatepost);
+    let conditions = selector::check_match_conditions(&at.key("matchConditions"));
+    let (create_as, rollout) = check_rollout(&at.key("rollout"));
+    if at.problems() > before {
+        return None;
+    }
+    let (declared_policy, (endpoint, protocol)) = (declared_policy?, asked?);
+    let hook = Hook {
+        name: name?.into(),
+        hook_type: hook_type?,
+        id: "".into(),
+        rules,
+        match_policy: match_policy?,
+        sees_admission_config: false,
+        endpoint,
+        protocol,
+        failure_policy: create_as.unwrap_or(declared_policy),
+        timeout: timeout?,
+        side_effects: side_effects?,
+        reinvocation: reinvocation?,
+        dispatch,
+        isolated,
+        namespace_selector,
+        object_selector,
+    };
+    let (rolling_out, place) = (create_as.is_some(), at.place());
+    Some(CheckedHook { hook, declared_policy, rolling_out, rollout, conditions, state: None, place })
+}
+
+/// Equivalent where nothing is said: as upstream's API, and a hook that means a request is not passed over in silence.
+pub(crate) fn match_policy(at: &Node<'_>) -> Option<MatchPolicy> {
+    if at.present() { at.choice(&MATCH_POLICIES) } else { Some(MatchPolicy::Equivalent) }
+}
+
+fn name<'a>(at: &Node<'a>) -> Option<&'a str> {
+    let text = if at.required(
+        "and logs, metrics and denials speak of a hook by its name",
+        "every hook has a name, unique in the whole configuration",
+    ) {
+        at.text()?
+    } else {
+        return None;
+    };
+    if !names::is_dns_subdomain(text) {
+        at.problem(format!("{} is not a name", quoted(text)), "which no apiserver accepts", names::SUBDOMAIN);
+    }
+    Some(text)
+}
+
+fn rule_list(at: &Node<'_>) -> Vec<gatepost_api::Rule> {
+    if !at.required(
+        "which is not taken for none, as nothing would be asked",
+        "list the rules; an empty list, [], is a hook that is never called",
+    ) {
+        return Vec::new();
+    }
+    rules::list(at, Dialect::Gatepost)
+}
+
+/// `timeout` in any unit, or `timeoutSeconds`.
+fn timeout(at: &Node<'_>) -> Option<Duration> {
+    let (timeout, seconds) = (at.key("timeout"), at.key("timeoutSeconds"));
+    if timeout.present() && seconds.present() {
+        seconds.problem("stands beside timeout", "which says the same", "keep one of the two");
+    }
+    if !timeout.present() {
+        return match given(seconds) {
+            None => Some(DEFAULT_TIMEOUT),
+            Some(seconds) => whole_seconds(&seconds),
+        };
+    }
+    time(&timeout)
+}
+
+/// A time in any unit, of those that one call may take.
+fn time(at: &Node<'_>) -> Option<Duration> {
+    time_of(at, TIMEOUTS, (WAITS, "write a time from 1ms to 30s, such as 250ms"))
+}
+
+/// A time in any unit within limits, for which there is a reason, and a remedy.
+pub(super) fn time_of(at: &Node<'_>, limits: RangeInclusive<Duration>, (why, fix): (&str, &str)) -> Option<Duration> {
+    let Some(text) = Some(at.value).and_then(|value| match value {
+        Value::Text(text) => Some(text),
+        _ => None,
+    }) else {
+        at.problem(format!("is {}, not a time with its unit", at.value.kind()), UNCLEAR, fix);
+        return None;
+    };
+    match humantime::parse_duration(text) {
+        Ok(time) if limits.contains(&time) => Some(time),
+        Ok(_) => {
+            at.problem(format!("{} is out of range", quoted(text)), why, fix);
+            None
+        }
+        Err(_) => {
+            at.problem(format!("{} is not a time with its unit", quoted(text)), UNCLEAR, fix);
+            None
+        }
+    }
+}
+
+/// Reason for the limits of a hook's timeout.
+const WAITS: &str = "and no apiserver waits longer than 30 s for a webhook";
+
+/// `timeoutSeconds`, as upstream has it.
+pub(crate) fn whole_seconds(at: &Node<'_>) -> Option<Duration> {
+    Some(Duration::from_secs(at.integer(1..=30, WAITS)?.try_into().ok()?))
+}
+
+/// Values of `protocol`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Word {
+    Grpc,
+    Json,
+    Protobuf,
+    Legacy,
+}
+
+pub(crate) const WORDS: [(&str, Word); 4] =
+    [("grpc", Word::Grpc), ("json", Word::Json), ("protobuf", Word::Protobuf), ("legacy", Word::Legacy)];
+
+/// Checks what an entry of ours says of its protocol, beside how it is reached: the URL's scheme decides, and where
+/// there is a service the word does.
+pub(crate) fn check_protocol(at: &Node<'_>, client: HookLocation) -> Option<(Endpoint, Protocol)> {
+    let HookLocation { mut endpoint, path } = client;
+    let (word, versions, config) = (at.key("protocol"), at.key("admissionReviewVersions"), at.key("clientConfig"));
+    let by_service = config.key("service").present();
+    let chosen = match (word.present(), endpoint.transport) {
+        (true, _) => word.choice(&WORDS)?,
+        (false, Transport::Grpc) => Word::Grpc,
+        (false, Transport::Http) => Word::Json,
+    };
+    let wanted = if chosen == Word::Grpc { Transport::Grpc } else { Transport::Http };
+    if by_service {
+        endpoint.transport = wanted;
+    } else if endpoint.transport != wanted {
+        let fitting = match endpoint.transport {
+            Transport::Grpc => one_of(&["grpc"]),
+            Transport::Http => one_of(&["json", "protobuf", "legacy"]),
+        };
+        word.problem(
+            "is not what the scheme of clientConfig.url says",
+            "and either could be the one that is meant",
+            format!("write {fitting}, or change the URL"),
+        );
+        return None;
+    }
+    let service = config.key("service");
+    let unused = match chosen {
+        Word::Grpc => [Some(service.key("path")), Some(versions)],
+        Word::Legacy => [None, Some(versions)],
+        Word::Json | Word::Protobuf => [None, None],
+    };
+    for key in unused.iter().flatten().filter(|key| key.present()) {
+        key.problem(
+            "has no meaning in this hook's protocol",
+            "so it would have no effect",
+            "remove it, or write protocol: json or protobuf",
+        );
+    }
+    let version = match unused[1] {
+        None if versions.present() => review_versions(&versions)?,
+        _ => ReviewVersion::V1,
+    };
+    let form = match chosen {
+        Word::Grpc => return Some((endpoint, Protocol::Grpc)),
+        Word::Json => HttpForm::Json(version),
+        Word::Protobuf => HttpForm::Protobuf(version),
+        Word::Legacy => HttpForm::Legacy,
+    };
+    Some((endpoint, Protocol::Http { path: path.into(), form }))
+}
+
+/// The version to send: the first of those listed that is known. Checked as upstream does,
+/// `docs/reference/webhook-semantics.md` §14; versions that nobody knows yet may stand beside a known one.
+pub(crate) fn review_versions(at: &Node<'_>) -> Option<ReviewVersion> {
+    const FIX: &str = "list the versions of AdmissionReview that the hook reads: [v1]";
+    if !at.required("so no review could be sent", FIX) {
+        return None;
+    }
+    let texts = at.texts()?;
+    if texts.is_empty() {
+        at.problem("is empty", "so no review could be sent", FIX);
+        return None;
+    }
+    let mut seen = HashSet::new();
+    for (item, text) in at.items().zip(&texts) {
+        if !seen.insert(*text) {
+            item.problem(format!("{} is listed twice", quoted(text)), "which no apiserver accepts", "keep one of them");
+        } else if !is_dns_1035_label(text) {
+            item.problem(
+                format!("{} is not a version", quoted(text)),
+                "which no apiserver accepts",
+                "write v1 or v1beta1",
+            );
+        }
+    }
+    let version = ReviewVersion::choose(&texts);
+    if version.is_none() {
+        at.problem("holds no version that is known here", "so no review could be sent", "list v1 or v1beta1");
+    }
+    version
+}
+
+/// The keys of `rollout`.
+pub(crate) const ROLLOUT_KEYS: [&str; 3] = ["createAs", "probeWithin", "onProbeFailure"];
+
+pub(crate) const ON_PROBE_FAILURE: [(&str, OnProbeFailure); 2] =
+    [("Wait", OnProbeFailure::Wait), ("Enforce", OnProbeFailure::Enforce)];
+
+/// The shortest and longest time that may be said.
+const WITHIN: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 60 * 60);
+
+/// Rollout of an entry: the failure policy in force meanwhile, where there is one, and the bound on probing.
+pub(crate) fn check_rollout(at: &Node<'_>) -> (Option<FailurePolicy>, Rollout) {
+    let mut rollout = Rollout::default();
+    if !at.present() || !at.is_map_of(&ROLLOUT_KEYS) {
+        return (None, rollout);
+    }
+    if !ROLLOUT_KEYS.iter().any(|key| at.key(key).present()) {
+        at.problem(
+            "is empty",
+            "so it would have no effect",
+            "write createAs: Ignore, probeWithin or onProbeFailure, or remove rollout",
+        );
+    }
+    if let Some(within) = given(at.key("probeWithin")).and_then(|at| probe_within(&at)) {
+        rollout.probe_within = within;
+    }
+    if let Some(choice) = given(at.key("onProbeFailure")).and_then(|at| at.choice(&ON_PROBE_FAILURE)) {
+        rollout.on_probe_failure = choice;
+    }
+    let create_as = given(at.key("createAs")).and_then(|at| at.choice(&[("Ignore", FailurePolicy::Ignore)]));
+    (create_as, rollout)
+}
+
+fn probe_within(at: &Node<'_>) -> Option<Duration> {
+    const FIX: &str = "write a time from 1s to 24h, such as 5m";
+    let Value::Text(text) = at.value else {
+        at.problem(format!("is {}, not a time with its unit", at.value.kind()), UNCLEAR, FIX);
+        return None;
+    };
+    match humantime::parse_duration(text) {
+        Ok(time) if WITHIN.contains(&time) => Some(time),
+        Ok(_) => {
+            at.problem(format!("{} is out of range", quoted(text)), "and a rollout waits no longer than a day", FIX);
+            None
+        }
+        Err(_) => {
+            at.problem(format!("{} is not a time with its unit", quoted(text)), UNCLEAR, FIX);
+            None
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The effective configuration, for people: `/configz` shows it.
+
+use serde_json::{Value, json};
+
+use super::Snapshot;
+use gatepost_api::{Bypass, Endpoint, Hook, HttpForm, Initializer, Protocol, Rule, Selector};
+
+impl Snapshot {
+    /// Configuration in force, defaults filled in and rollouts applied, in the order in which hooks are numbered. Holds
+    /// no key material and no certificates.
+    pub fn describe(&self) -> Value {
+        let hooks: Vec<Value> =
+            (0..).zip(&self.hooks).map(|(index, hook)| describe_hook(hook, self.origin(index))).collect();
+        let initializers: Vec<Value> = self
+            .initializers()
+            .iter()
+            .map(|entry| {
+                let names: Vec<Value> = entry.initializers.iter().map(describe_initializer).collect();
+                let may = entry.may_initialize.as_ref();
+                let may = may.map(|who| json!({"users": who.users, "groups": who.groups}));
+                json!({
+                    "apiGroup": entry.api_group,
+                    "resource": entry.resource,
+                    "initializers": names,
+                    "mayInitialize": may,
+                    "stored": entry.by_label.then_some("Label"),
+                })
+            })
+            .collect();
+        let called_again = self.called_again();
+        let notes = self.notes().iter().chain(&called_again).map(ToString::to_string);
+        let notes: Vec<Value> = notes.map(Value::from).collect();
+        json!({
+            "hooks": hooks,
+            "bypass": self.bypasses().iter().map(|bypass| describe_bypass(bypass)).collect::<Vec<_>>(),
+            "resourceInitializers": initializers,
+            "namespaces": self.namespaces.len(),
+            "notes": notes,
+        })
+    }
+}
+
+fn describe_hook(hook: &Hook, origin: Option<&super::Origin>) -> Value {
+    let mut described = json!({
+        "name": &*hook.name,
+        "id": &*hook.id,
+        "type": hook.hook_type.as_str(),
+        "endpoint": hook.endpoint.to_string(),
+        "tls": describe_tls(&hook.endpoint),
+        "protocol": describe_protocol(&hook.protocol),
+        "rules": hook.rules.iter().map(describe_rule).collect::<Vec<_>>(),
+        "matchPolicy": hook.match_policy.as_str(),
+        "seesAdmissionConfiguration": hook.sees_admission_config,
+        "failurePolicy": hook.failure_policy.as_str(),
+        "timeoutMilliseconds": hook.timeout.as_secs_f64() * 1e3,
+        "sideEffects": hook.side_effects.as_str(),
+        "namespaceSelector": describe_selector(&hook.namespace_selector),
+        "objectSelector": describe_selector(&hook.object_selector),
+    });
+    if let Some(origin) = origin {
+        described["configuration"] = (*origin.configuration).into();
+        described["rollout"] = json!({
+            "probeWithin": humantime::format_duration(origin.rollout.probe_within).to_string(),
+            "onProbeFailure": origin.rollout.on_probe_failure.as_str(),
+        });
+        if origin.rolling_out {
+            described["rollout"]["createAs"] = "Ignore".into();
+            described["rollout"]["then"] = origin.declared_policy.as_str().into();
+        }
+    }
+    described
+}
+
+/// In the order in which they act.
+fn describe_initializer(one: &Initializer) -> Value {
+    json!({
+        "name": &*one.name,
+        "failurePolicy": one.failure_policy.as_str(),
+        "timeoutMilliseconds": one.timeout.as_secs_f64() * 1e3,
+        "namespaceSelector": describe_selector(&one.namespace_selector),
+        "objectSelector": describe_selector(&one.object_selector),
+        "builtIn": one.built_in.is_some(),
+        "attach": one.attach.is_some(),
+        "owners": one.owners.as_ref().map(|who| json!({"users": who.users, "groups": who.groups})),
+        "sideEffects": one.side_effects.as_str(),
+        "parallel": one.parallel,
+        "changes": one.metadata_only.then_some("Metadata"),
+    })
+}
+
+/// Service accounts are shown as the users they are.
+fn describe_bypass(bypass: &Bypass) -> Value {
+    json!({
+        "name": &*bypass.name,
+        "reason": &*bypass.reason,
+        "effect": bypass.effect.as_str(),
+        "hooks": (!bypass.is_about_all()).then_some(&bypass.hooks),
+        "namespaces": bypass.namespaces,
+        "users": bypass.who.users,
+        "groups": bypass.who.groups,
+        "resources": bypass.resources.iter().map(describe_rule).collect::<Vec<_>>(),
+    })
+}
+
+fn describe_tls(endpoint: &Endpoint) -> Option<Value> {
+    let tls = endpoint.tls.as_ref()?;
+    Some(json!({
+        "serverName": tls.server_name,
+        "authorities": if tls.ca_pem.is_some() { "own" } else { "system" },
+        "clientCertificate": tls.client_pem.is_some(),
+    }))
+}
+
+/// Protocol of a hook, in words.
+pub fn describe_protocol(protocol: &Protocol) -> Value {
+    match protocol {
+        Protocol::Grpc => "grpc".into(),
+        Protocol::Http { path, form: HttpForm::Json(version) } => {
+            json!({"http": "json", "path": **path, "admissionReviewVersion": version.as_str()})
+        }
+        Protocol::Http { path, form: HttpForm::Protobuf(version) } => {
+            json!({"http": "protobuf", "path": **path, "admissionReviewVersion": version.as_str()})
+        }
+        Protocol::Http { path, form: HttpForm::Legacy } => json!({"http": "legacy", "path": **path}),
+    }
+}
+
+fn describe_rule(rule: &Rule) -> Value {
+    json!({
+        "operations": rule.operations.iter().map(|operation| operation.as_str()).collect::<Vec<_>>(),
+        "apiGroups": rule.api_groups,
+        "apiVersions": rule.api_versions,
+        "resources": rule.resources,
+        "scope": rule.scope.as_str(),
+    })
+}
+
+/// As one writes it on a command line; "" is everything.
+fn describe_selector(selector: &Selector) -> Value {
+    selector.to_string().into()
+}

@@ -1,0 +1,339 @@
+//! View: hooks and the requests they would be asked about, as far as a configuration shows it.
+
+use std::{collections::BTreeMap, fmt};
+
+use bytestring::ByteString;
+
+use super::{
+    initializers::{InitializerAsHook, namespace_of},
+    severity::Severity,
+};
+use crate::{Origin, Pause, Snapshot, check::namespace::NAME_LABEL};
+use gatepost_api::{
+    Bypass, FailurePolicy, Gvr, Hook, HookType, Labels, MatchPolicy, Operation, ResourceInitializers, Rule, RuleTarget,
+    Selector, hook::Address, selector::Requirement,
+};
+
+/// Is a hook asked? A later one is surer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Sees {
+    No,
+    /// Unless labels keep it away that the configuration does not show.
+    Perhaps,
+    Yes,
+}
+
+impl Sees {
+    /// As bad as that; and where it is not sure, a gap.
+    pub(super) fn worth(self, severity: Severity) -> Severity {
+        if self == Self::Yes { severity } else { Severity::Gap }
+    }
+
+    /// End of a sentence that is not sure.
+    pub(super) fn unless(self) -> &'static str {
+        match self {
+            Self::Yes | Self::No => "",
+            Self::Perhaps => {
+                ", unless labels that the configuration does not show keep it away, or a bypass lets all who write it \
+                 past: write the Namespace document into the configuration, or exclude the namespace by its name"
+            }
+        }
+    }
+}
+
+/// All hooks of a snapshot, and then its initializers.
+pub(super) struct View<'a> {
+    pub(super) hooks: Vec<HookView<'a>>,
+    snapshot: &'a Snapshot,
+}
+
+/// One hook, or an initializer as if it were one.
+pub(super) struct HookView<'a> {
+    pub(super) hook: &'a Hook,
+    /// Resource of an initializer.
+    pub(super) initializes: Option<&'a ResourceInitializers>,
+    pub(super) origin: &'a Origin,
+    /// Rules of the hook that may see any request of this analysis.
+    rules: Vec<&'a Rule>,
+    /// Does a call that fails reject the request, now or once the hook is rolled out?
+    pub(super) closed: bool,
+    /// The namespace its pods are in, where it is named by a Service.
+    pub(super) home: Option<Box<str>>,
+}
+
+impl fmt::Display for HookView<'_> {
+    /// `hook "a.example.com"`, `initializer "a.example.com" of pods`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.initializes {
+            None => write!(f, "hook {:?}", self.hook.name),
+            Some(entry) => write!(f, "initializer {:?} of {}", self.hook.name, entry.noun()),
+        }
+    }
+}
+
+impl HookView<'_> {
+    /// Verb for what it does to a request that waits for it.
+    pub(super) fn must(&self) -> &'static str {
+        if self.initializes.is_some() { "must act on" } else { "must approve" }
+    }
+
+    /// Does it decide about what it sees? One that changes new objects, as injectors of sidecars do, may have no use for
+    /// other requests, and may break on them.
+    pub(super) fn validates(&self) -> bool {
+        self.hook.hook_type == HookType::Validating
+    }
+}
+
+impl<'a> View<'a> {
+    pub(super) fn new(snapshot: &'a Snapshot, initializers: &'a [InitializerAsHook<'a>], pause: Pause<'_>) -> Self {
+        /// Hooks looked at between two pauses.
+        const AT_ONCE: usize = 50;
+        let looked_for = |rule: &&Rule| rule.api_groups.iter().any(|group| is_looked_for(group));
+        let mut hooks = Vec::with_capacity(snapshot.hooks.len());
+        for (number, (hook, origin)) in snapshot.hooks.iter().zip(&snapshot.origins).enumerate() {
+            if number % AT_ONCE == 0 {
+                pause();
+            }
+            hooks.push(HookView {
+                hook,
+                initializes: None,
+                origin,
+                rules: hook.rules.iter().filter(looked_for).collect(),
+                closed: origin.declared_policy != FailurePolicy::Ignore,
+                home: home(&hook.endpoint.address),
+            });
+        }
+        hooks.extend(initializers.iter().map(|InitializerAsHook { entry, hook, origin, home }| HookView {
+            hook,
+            initializes: Some(entry),
+            origin,
+            rules: hook.rules.iter().filter(looked_for).collect(),
+            closed: origin.declared_policy != FailurePolicy::Ignore,
+            home: home.clone(),
+        }));
+        Self { hooks, snapshot }
+    }
+
+    /// Every hook whose failures reject, with its number.
+    pub(super) fn closed(&self) -> impl Iterator<Item = (usize, &HookView<'a>)> {
+        self.hooks.iter().enumerate().filter(|(_, seen)| seen.closed)
+    }
+
+    /// The closed hooks by the namespace that their pods are in.
+    pub(super) fn homes(&self) -> BTreeMap<&str, Vec<usize>> {
+        let mut homes: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (number, seen) in self.closed() {
+            if let Some(home) = &seen.home {
+                homes.entry(home).or_default().push(number);
+            }
+        }
+        homes
+    }
+
+    /// Hooks among these that any new pod may concern.
+    pub(super) fn over_pods(&self, hooks: &[usize]) -> Vec<&HookView<'a>> {
+        hooks.iter().map(|number| &self.hooks[*number]).filter(|seen| by_rules(seen, POD, "default")).collect()
+    }
+
+    /// The labels of a namespace, where the configuration has them.
+    pub(super) fn labels(&self, namespace: &str) -> Option<&Labels> {
+        self.snapshot.namespace_labels(namespace)
+    }
+
+    /// The namespaces that the configuration has, by name.
+    pub(super) fn namespaces(&self) -> BTreeMap<&str, &Labels> {
+        self.snapshot.namespaces().collect()
+    }
+
+    /// Is the hook asked about such a request in that namespace? "" for objects outside of any.
+    pub(super) fn sees(&self, seen: &HookView<'_>, request: Request, namespace: &str) -> Sees {
+        if by_rules(seen, request, namespace) { self.selects(seen, request, namespace) } else { Sees::No }
+    }
+
+    /// The same, where a rule of the hook is known to be about it.
+    pub(super) fn selects(&self, seen: &HookView<'_>, request: Request, namespace: &str) -> Sees {
+        let by_namespace = match namespace {
+            "" => Sees::Yes,
+            _ => self.by_namespace(&seen.hook.namespace_selector, namespace),
+        };
+        let selected = by_namespace.min(by_object(&seen.hook.object_selector));
+        if selected == Sees::No { selected } else { selected.min(self.past_bypasses(seen.hook, request, namespace)) }
+    }
+
+    /// Is a failed call held against such a request, whoever makes it? Perhaps, where a bypass is for some.
+    fn past_bypasses(&self, hook: &Hook, request: Request, namespace: &str) -> Sees {
+        if self.snapshot.bypasses.is_empty() {
+            return Sees::Yes;
+        }
+        let resource = request.gvr();
+        let target = request.target(&resource, namespace);
+        let applies = |bypass: &Bypass| {
+            let here = bypass.namespaces.is_empty() || bypass.namespaces.iter().any(|named| **named == *namespace);
+            let this = bypass.resources.is_empty() || bypass.resources.iter().any(|rule| rule.matches(&target));
+            bypass.is_about(&hook.name) && here && this
+        };
+        let for_anybody = |bypass: &Bypass| bypass.who.users.is_empty() && bypass.who.groups.is_empty();
+        let bypasses = self.snapshot.bypasses.iter().filter(|bypass| applies(bypass));
+        bypasses.map(|it| if for_anybody(it) { Sees::No } else { Sees::Perhaps }).min().unwrap_or(Sees::Yes)
+    }
+
+    /// The surest of several.
+    pub(super) fn sees_any(&self, seen: &HookView<'_>, requests: &[Request], namespace: &str) -> Sees {
+        requests.iter().map(|request| self.sees(seen, *request, namespace)).max().unwrap_or(Sees::No)
+    }
+
+    fn by_namespace(&self, selector: &Selector, namespace: &str) -> Sees {
+        if let Some(known) = self.labels(namespace) {
+            return if selector.matches(known) { Sees::Yes } else { Sees::No };
+        }
+        let assumed: Labels = [(NAME_LABEL, namespace)].into_iter().collect();
+        let open = |requirement: &Requirement| {
+            requirement.key() != NAME_LABEL
+                && matches!(requirement, Requirement::NotIn(..) | Requirement::DoesNotExist(_))
+        };
+        match selector.matches(&assumed) {
+            false => Sees::No,
+            true if selector.0.iter().any(open) => Sees::Perhaps,
+            true => Sees::Yes,
+        }
+    }
+}
+
+/// Would a rule see it? One that sees it in another version counts: what it means is then a failed call.
+pub(super) fn by_rules(seen: &HookView<'_>, request: Request, namespace: &str) -> bool {
+    debug_assert!(is_looked_for(request.group), "{request:?} is not looked for");
+    let resource = request.gvr();
+    let target = request.target(&resource, namespace);
+    let equivalent = seen.hook.match_policy == MatchPolicy::Equivalent;
+    seen.rules.iter().any(|rule| rule.matches(&target) || equivalent && rule.sees_elsewhere(&target, None))
+}
+
+/// Can this, in a rule, be a group that anything here asks about: Kubernetes' own, or ours? Most rules of many hooks
+/// are about other ones.
+fn is_looked_for(group: &str) -> bool {
+    !group.contains('.') || group.ends_with(".k8s.io") || group == "gatepost.dev"
+}
+
+/// An object nobody has labelled for the hook's sake. A selector that it meets may still be one to opt out by.
+fn by_object(selector: &Selector) -> Sees {
+    match selector.matches(&Labels::default()) {
+        false => Sees::No,
+        true if selector.is_empty() => Sees::Yes,
+        true => Sees::Perhaps,
+    }
+}
+
+fn home(address: &Address) -> Option<Box<str>> {
+    let Address::Tcp { host, .. } = address else { return None };
+    namespace_of(host)
+}
+
+/// A request, as far as rules look at it, in the version that apiservers of today store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Request {
+    pub(super) operation: Operation,
+    pub(super) group: &'static str,
+    pub(super) version: &'static str,
+    pub(super) resource: &'static str,
+    pub(super) sub_resource: &'static str,
+}
+
+/// Of a resource itself.
+pub(super) const fn of(
+    operation: Operation,
+    group: &'static str,
+    version: &'static str,
+    resource: &'static str,
+) -> Request {
+    Request { operation, group, version, resource, sub_resource: "" }
+}
+
+impl Request {
+    /// Of its subresource.
+    pub(super) const fn sub(self, sub_resource: &'static str) -> Self {
+        Self { sub_resource, ..self }
+    }
+
+    /// The same with another operation.
+    pub(super) const fn with(self, operation: Operation) -> Self {
+        Self { operation, ..self }
+    }
+
+    pub(super) fn gvr(&self) -> Gvr {
+        let word = ByteString::from_static;
+        Gvr { group: word(self.group), version: word(self.version), resource: word(self.resource) }
+    }
+
+    /// As rules see it; `resource` is its own [`Request::gvr`].
+    pub(super) fn target<'a>(&self, resource: &'a Gvr, namespace: &'a str) -> RuleTarget<'a> {
+        RuleTarget { operation: self.operation, resource, sub_resource: self.sub_resource, namespace }
+    }
+
+    /// As rules name it: `pods`, `pods/ephemeralcontainers`.
+    pub(super) fn entry(&self) -> String {
+        match self.sub_resource {
+            "" => self.resource.to_owned(),
+            sub_resource => format!("{}/{sub_resource}", self.resource),
+        }
+    }
+
+    /// As one speaks of it: `pods`, `deployments.apps`, `pods/ephemeralcontainers`.
+    pub(super) fn noun(&self) -> String {
+        let Self { group, resource, sub_resource, .. } = self;
+        let (dot, slash) = (if group.is_empty() { "" } else { "." }, if sub_resource.is_empty() { "" } else { "/" });
+        format!("{resource}{dot}{group}{slash}{sub_resource}")
+    }
+}
+
+/// A new pod.
+pub(super) const POD: Request = of(Operation::Create, "", "v1", "pods");
+
+/// Requests that make pods, and their templates.
+pub(super) const WORKLOADS: [Request; 4] = [
+    of(Operation::Update, "apps", "v1", "deployments"),
+    of(Operation::Update, "apps", "v1", "daemonsets"),
+    of(Operation::Update, "apps", "v1", "statefulsets"),
+    of(Operation::Create, "apps", "v1", "replicasets"),
+];
+
+/// `a, b and c`; of many, the first ones and how many more there are.
+pub(super) fn listed(words: impl IntoIterator<Item = String>) -> String {
+    const MAX_LISTED_WORDS: usize = 20;
+    let mut words: Vec<String> = words.into_iter().collect();
+    words.dedup();
+    if words.len() > MAX_LISTED_WORDS {
+        let others = words.len() - MAX_LISTED_WORDS;
+        words.truncate(MAX_LISTED_WORDS);
+        words.push(format!("{others} others"));
+    }
+    match words.pop() {
+        None => String::new(),
+        Some(last) if words.is_empty() => last,
+        Some(last) => format!("{} and {last}", words.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_shows_its_namespace_however_it_is_named() {
+        let home_of = |host: &str| home(&Address::Tcp { host: host.into(), port: 443 });
+        for host in ["a.ns.svc", "a.ns.svc.cluster.local", "A.NS.SVC.example", "pod-0.a.ns.svc"] {
+            assert_eq!(home_of(host).as_deref(), Some("ns"), "{host}");
+        }
+        for host in ["127.0.0.1", "hook.example.com", "ns.svc", "svc", "a.ns"] {
+            assert_eq!(home_of(host), None, "{host}");
+        }
+        assert_eq!(home(&Address::Unix("/a.ns.svc".into())), None);
+    }
+
+    #[test]
+    fn many_are_not_all_named() {
+        let message = |many: usize| listed((0..many).map(|number| format!("n{number}")));
+        assert_eq!([message(0), message(1), message(3)], ["", "n0", "n0, n1 and n2"]);
+        assert!(message(20).ends_with(", n18 and n19"), "{}", message(20));
+        assert!(message(1000).ends_with(", n19 and 980 others"), "{}", message(1000));
+    }
+}

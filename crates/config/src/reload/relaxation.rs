@@ -1,0 +1,188 @@
+//! Relaxation: checks that one snapshot enforces and another no longer does, or not as far.
+//!
+//! A file that is cut short may be sound and say less: fewer hooks, fewer rules, a bypass without the list that
+//! narrowed it. It may also be meant. A reader of such a file cannot know, so anything that might let past a request
+//! that was looked at before counts, also where a closer look would show that it does not.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+    sync::Arc,
+};
+
+use crate::Snapshot;
+use gatepost_api::{
+    Bypass, BypassEffect, FailurePolicy, Hook, Initializer, MatchPolicy, OnProbeFailure, Protocol, Rule, Scope,
+    Selector,
+};
+
+/// One thing that is enforced less.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Relaxation {
+    /// A hook is no longer there.
+    Gone(Box<str>),
+    /// A hook sees fewer requests, or its answer counts less.
+    Narrowed(Box<str>),
+    /// An initializer is no longer there, acts on fewer objects, or need not act.
+    Initializer(Box<str>),
+    /// A bypass is new, or applies to more requests.
+    Bypass(Box<str>),
+    /// The labels of a namespace, which selectors look at, are other ones.
+    Namespace(Box<str>),
+}
+
+impl fmt::Display for Relaxation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gone(hook) => write!(f, "hook {hook} is gone"),
+            Self::Narrowed(hook) => write!(f, "hook {hook} sees fewer requests or its answer counts less"),
+            Self::Initializer(name) => write!(f, "initializer {name} is gone, acts on fewer objects or need not act"),
+            Self::Bypass(bypass) => write!(f, "bypass {bypass} applies to more requests"),
+            Self::Namespace(namespace) => write!(f, "namespace {namespace} has other labels"),
+        }
+    }
+}
+
+impl Snapshot {
+    /// Checks that `former` enforces and this one does not, or not as far. Empty where this one only adds and tightens,
+    /// or changes where and how hooks are asked.
+    pub fn relaxes(&self, former: &Self) -> Vec<Relaxation> {
+        let mut found = Vec::new();
+        let hooks: HashMap<&str, u32> = (0..).zip(&self.hooks).map(|(index, hook)| (&*hook.id, index)).collect();
+        for (index, old) in (0..).zip(&former.hooks) {
+            match hooks.get(&*old.id) {
+                None => found.push(Relaxation::Gone(Box::from(&*old.name))),
+                Some(new) if self.narrows(*new, former, index) => {
+                    found.push(Relaxation::Narrowed(Box::from(&*old.name)));
+                }
+                Some(_) => {}
+            }
+        }
+        for old in &former.initializers {
+            let new = self.initializers_of(&old.api_group, &old.resource);
+            let new = |name: &str| new?.initializers.iter().find(|new| *new.name == *name);
+            let narrowed = |old: &&Initializer| new(&old.name).is_none_or(|new| initializer_narrows(old, new));
+            let narrowed = old.initializers.iter().filter(narrowed);
+            found.extend(narrowed.map(|one| Relaxation::Initializer(Box::from(&*one.name))));
+        }
+        let bypasses: HashMap<&str, &Bypass> =
+            former.bypasses.iter().map(|bypass| (&*bypass.name, &**bypass)).collect();
+        for new in &self.bypasses {
+            if !bypasses.get(&*new.name).is_some_and(|old| bypass_within(old, new)) {
+                found.push(Relaxation::Bypass(Box::from(&*new.name)));
+            }
+        }
+        // Labels count where a selector looks at them. An unknown namespace is refused, so that one that goes opens
+        // nothing.
+        if former.hooks.iter().any(|hook| !hook.namespace_selector.is_empty()) {
+            let other = |(name, labels): &(&str, _)| former.namespace_labels(name) != Some(*labels);
+            found.extend(self.namespaces().filter(other).map(|(name, _)| Relaxation::Namespace(name.into())));
+        }
+        found
+    }
+
+    /// Does hook number `new` enforce less than `former`'s number `old`?
+    fn narrows(&self, new: u32, former: &Self, old: u32) -> bool {
+        // Unproven, it is enforced from then on; `None` stands for never.
+        let enforced = |snapshot: &Self, index| {
+            let rollout = snapshot.origin(index).map(|origin| origin.rollout)?;
+            (rollout.on_probe_failure == OnProbeFailure::Enforce).then_some(rollout.probe_within)
+        };
+        if enforced(former, old).is_some_and(|before| enforced(self, new).is_none_or(|now| now > before)) {
+            return true;
+        }
+        // Each condition may exclude what was looked at before.
+        let conditions = |snapshot: &Self, index| snapshot.origin(index).map(|origin| Arc::clone(&origin.conditions));
+        let (now, before) = (conditions(self, new).unwrap_or_default(), conditions(former, old).unwrap_or_default());
+        if now.iter().any(|new| !before.iter().any(|old| old.expression == new.expression)) {
+            return true;
+        }
+        match (self.hooks.get(new as usize), former.hooks.get(old as usize)) {
+            (Some(new), Some(old)) => !Arc::ptr_eq(new, old) && hook_narrows(old, new),
+            _ => true,
+        }
+    }
+}
+
+fn hook_narrows(old: &Hook, new: &Hook) -> bool {
+    let policy = |hook: &Hook| hook.failure_policy == FailurePolicy::Ignore;
+    (old.match_policy == MatchPolicy::Equivalent && new.match_policy == MatchPolicy::Exact)
+        || (policy(new) && (!policy(old) || new.timeout < old.timeout))
+        || is_cut(&old.protocol, &new.protocol)
+        || !selects_all_of(&new.namespace_selector, &old.namespace_selector)
+        || !selects_all_of(&new.object_selector, &old.object_selector)
+        || !covered(&old.rules, &new.rules)
+}
+
+fn initializer_narrows(old: &Initializer, new: &Initializer) -> bool {
+    (old.failure_policy != FailurePolicy::Ignore && new.failure_policy == FailurePolicy::Ignore)
+        || (old.acts_in_flight() && !new.acts_in_flight())
+        || !selects_all_of(&new.namespace_selector, &old.namespace_selector)
+        || !selects_all_of(&new.object_selector, &old.object_selector)
+}
+
+/// Is the path the beginning of what it was? The server that listens there may say yes to everything; another endpoint
+/// would be probed first.
+fn is_cut(old: &Protocol, new: &Protocol) -> bool {
+    match (old, new) {
+        (Protocol::Http { path: old, .. }, Protocol::Http { path: new, .. }) => {
+            new.len() < old.len() && old.starts_with(&**new)
+        }
+        _ => false,
+    }
+}
+
+/// Two lists of which more pairs would have to be compared are taken to differ: waiting for a second read costs less.
+const MOST_PAIRS: usize = 1 << 16;
+
+/// True where every requirement was there before: fewer requirements select more.
+fn selects_all_of(new: &Selector, old: &Selector) -> bool {
+    new == old || new.0.len() * old.0.len() <= MOST_PAIRS && new.0.iter().all(|requirement| old.0.contains(requirement))
+}
+
+/// Is each of these rules within one of the others?
+fn covered(rules: &[Rule], by: &[Rule]) -> bool {
+    // Most lists have grown, or have not changed: one walk over both, in order.
+    let mut others = by.iter();
+    rules.iter().all(|rule| others.any(|wider| rule_within(wider, rule)))
+        || rules.len() * by.len() <= MOST_PAIRS
+            && rules.iter().all(|rule| by.iter().any(|wider| rule_within(wider, rule)))
+}
+
+fn rule_within(wider: &Rule, rule: &Rule) -> bool {
+    rule.operations.iter().all(|operation| wider.operations.contains(operation))
+        && listed_within(&wider.api_groups, &rule.api_groups, "*")
+        && listed_within(&wider.api_versions, &rule.api_versions, "*")
+        && listed_within(&wider.resources, &rule.resources, "*/*")
+        && (wider.scope == Scope::Any || wider.scope == rule.scope)
+}
+
+fn listed_within(wider: &[Box<str>], list: &[Box<str>], all: &str) -> bool {
+    wider.iter().any(|entry| **entry == *all) || subset(wider, list)
+}
+
+/// Are all of these among those?
+fn subset(wider: &[Box<str>], list: &[Box<str>]) -> bool {
+    const MAX_PAIRWISE_WORDS: usize = 64;
+    if list.len() <= MAX_PAIRWISE_WORDS {
+        return list.iter().all(|entry| wider.contains(entry));
+    }
+    let wider: HashSet<&str> = wider.iter().map(|entry| &**entry).collect();
+    list.iter().all(|entry| wider.contains(&**entry))
+}
+
+/// Does `new` let past nothing that `old` did not? An empty list of a bypass is everything.
+fn bypass_within(old: &Bypass, new: &Bypass) -> bool {
+    let within = |old: &[Box<str>], new: &[Box<str>]| old.is_empty() || !new.is_empty() && subset(old, new);
+    let anybody = |bypass: &Bypass| bypass.who.users.is_empty() && bypass.who.groups.is_empty();
+    let whose = anybody(old)
+        || !anybody(new) && subset(&old.who.users, &new.who.users) && subset(&old.who.groups, &new.who.groups);
+    (old.effect == new.effect || old.effect == BypassEffect::Skip)
+        && within(&old.hooks, &new.hooks)
+        && within(&old.namespaces, &new.namespaces)
+        && whose
+        && (old.resources.is_empty() || !new.resources.is_empty() && covered(&new.resources, &old.resources))
+}
+
+#[cfg(test)]
+mod tests;
