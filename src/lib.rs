@@ -16,6 +16,7 @@ pub use gatepost_http2_client::{self as http2, hpack};
 pub use gatepost_initializers as initialize;
 pub use gatepost_json_patch as patch;
 pub use gatepost_kube_support as kube;
+pub use gatepost_read_proxy as proxy;
 pub use gatepost_tls as tls;
 pub use gatepost_wire as wire;
 
@@ -23,7 +24,6 @@ pub mod commands;
 pub mod front;
 pub mod hooks;
 pub mod live;
-pub mod proxy;
 pub mod replicas;
 pub mod review;
 pub mod rotate;

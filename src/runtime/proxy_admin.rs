@@ -9,7 +9,7 @@ use super::process;
 use crate::{
     front::admin::pages::{self, AdminPage, AdminPages},
     proxy::{Proxy, ProxyReadiness},
-    telemetry::Metrics,
+    telemetry::{Metrics, render_read_proxy},
     tls::ServerTls,
 };
 
@@ -59,7 +59,7 @@ impl AdminPages for ProxyAdmin {
                 };
                 pages::text(status, format!("{readiness}\n"))
             }
-            _ => pages::metrics(self.proxy.metrics().render(self.proxy.load(), &self.process)),
+            _ => pages::metrics(render_read_proxy(self.proxy.metrics(), self.proxy.load(), &self.process)),
         }
     }
 }

@@ -2,6 +2,8 @@
 
 mod read_proxy;
 
+pub use read_proxy::render_read_proxy;
+
 use std::{
     fmt,
     sync::{

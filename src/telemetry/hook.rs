@@ -10,10 +10,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use gatepost_base::labels;
+
 use super::{
     Throttle,
     cells::Cells,
-    outcome::labels,
     recent::{Counts, RecentCallFailures, RecentInVain, RecentResults},
 };
 use crate::model::{FailureKind, Operation};

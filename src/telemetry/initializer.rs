@@ -6,9 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use gatepost_base::labels;
+
 use super::{
     cells::Cells,
-    outcome::labels,
     recent::{Counts, RecentCallFailures, RecentResults},
 };
 use crate::model::FailurePolicy;

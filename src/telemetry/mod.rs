@@ -10,7 +10,6 @@ mod line_writer;
 pub mod log;
 mod metrics;
 mod outcome;
-mod read_proxy;
 mod reading;
 mod recent;
 pub mod table;
@@ -18,16 +17,12 @@ pub mod table;
 pub use self::hook::RejectionCause;
 pub use self::metrics::BypassMetrics;
 pub use audit::Audit;
-pub use exposition::CONTENT_TYPE;
+pub use exposition::{CONTENT_TYPE, render_read_proxy};
 pub use faults::UnreadableObjects;
 pub use gatepost_base::throttle::Throttle;
 pub use hook::{DroppedAnnotation, HookMetrics, HookOutcome, Repeat, UnmetConditions};
 pub use initializer::{Attendance, DroppedReport, InitializerMetrics, InitializerOutcome};
 pub use metrics::Metrics;
 pub use outcome::{AccessReviewOutcome, ReadOutcome, Refused, RequestOutcome, TlsReload};
-pub use read_proxy::{
-    PendingEnd, ProxyEnd, ProxyHoldEnd, ProxyLoad, ProxyOutcome, ProxyQuestion, ProxyRefused, QuestionEnd,
-    ReadProxyMetrics,
-};
 pub use reading::Reading;
 pub use recent::{LastFailure, RecentCallFailures, RecentInVain, Recovery, SAMPLE_EVERY};

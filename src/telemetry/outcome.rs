@@ -1,24 +1,6 @@
 //! Outcome: ends of requests, reads and reloads, each the label of one counter.
 
-/// Defines an enum whose variants are values of a metric's label.
-macro_rules! labels {
-    ($(#[$about:meta])* pub enum $name:ident { $($(#[$variant_about:meta])* $variant:ident = $label:literal,)* }) => {
-        $(#[$about])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum $name { $($(#[$variant_about])* $variant,)* }
-
-        impl $name {
-            /// Values of the label, in the order of the variants.
-            pub const LABELS: [&'static str; [$($label),*].len()] = [$($label),*];
-
-            /// Value of the label.
-            pub const fn as_str(self) -> &'static str {
-                Self::LABELS[self as usize]
-            }
-        }
-    };
-}
-pub(super) use labels;
+use gatepost_base::labels;
 
 labels! {
     /// End of one request.

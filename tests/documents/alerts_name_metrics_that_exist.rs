@@ -13,7 +13,8 @@ use std::{
 use gatepost::{
     adopt::Webhooks,
     model::{FailureKind, FailurePolicy, HookType},
-    telemetry::{Attendance, HookOutcome, InitializerOutcome, Metrics, ProxyLoad, ReadProxyMetrics, Reading},
+    proxy::metrics::ProxyLoad,
+    telemetry::{Attendance, HookOutcome, InitializerOutcome, Metrics, Reading, render_read_proxy},
 };
 use serde_json::Value;
 
@@ -92,7 +93,7 @@ fn exposition() -> Exposition {
     });
     metrics.adoption().set(Webhooks::default());
     metrics.set_ends(vec![("server".to_owned(), SystemTime::now())]);
-    let of_the_proxy = Arc::new(ReadProxyMetrics::default()).render(ProxyLoad::default(), &metrics);
+    let of_the_proxy = render_read_proxy(&Arc::default(), ProxyLoad::default(), &metrics);
     let mut exposition = Exposition::new();
     let text = metrics.render().expect("text") + &of_the_proxy.expect("text");
     for line in text.lines().filter(|line| !line.starts_with('#')) {

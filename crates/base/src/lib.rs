@@ -19,3 +19,34 @@ pub mod files;
 pub mod memory;
 pub mod offload;
 pub mod throttle;
+
+/// Defines an enum whose variants are values of a metric's label.
+///
+/// ```
+/// gatepost_base::labels! {
+///     /// End of a call.
+///     pub enum End {
+///         /// It was answered.
+///         Answered = "answered",
+///     }
+/// }
+/// assert_eq!(End::Answered.as_str(), End::LABELS[0]);
+/// ```
+#[macro_export]
+macro_rules! labels {
+    ($(#[$about:meta])* pub enum $name:ident { $($(#[$variant_about:meta])* $variant:ident = $label:literal,)* }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name { $($(#[$variant_about])* $variant,)* }
+
+        impl $name {
+            /// Values of the label, in the order of the variants.
+            pub const LABELS: [&'static str; [$($label),*].len()] = [$($label),*];
+
+            /// Value of the label.
+            pub const fn as_str(self) -> &'static str {
+                Self::LABELS[self as usize]
+            }
+        }
+    };
+}

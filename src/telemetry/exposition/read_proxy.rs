@@ -11,21 +11,26 @@ use prometheus_client::{
 };
 
 use super::{Scrape, build, counter, counters as labelled_counters, family, rendered};
+use gatepost_read_proxy::metrics::{
+    ProxyHoldEnd, ProxyLoad, ProxyOutcome, ProxyQuestion, ProxyRefused, QuestionEnd, ReadProxyMetrics,
+};
+
 use crate::telemetry::{
     Metrics,
-    read_proxy::{ProxyHoldEnd, ProxyLoad, ProxyOutcome, ProxyQuestion, ProxyRefused, QuestionEnd, ReadProxyMetrics},
     table::{Family, read_proxy as table},
 };
 
-impl ReadProxyMetrics {
-    /// Everything as OpenMetrics text, with what is in use now, and with what any process has.
-    ///
-    /// # Errors
-    /// Errors of the encoder.
-    pub fn render(self: &Arc<Self>, load: ProxyLoad, process: &Arc<Metrics>) -> Result<String, fmt::Error> {
-        let process = Scrape(Arc::clone(process));
-        rendered(Box::new(ProxyScrape { counters: Arc::clone(self), load, process }))
-    }
+/// Everything of a read proxy as OpenMetrics text, with what is in use now, and with what any process has.
+///
+/// # Errors
+/// Errors of the encoder.
+pub fn render_read_proxy(
+    counters: &Arc<ReadProxyMetrics>,
+    load: ProxyLoad,
+    process: &Arc<Metrics>,
+) -> Result<String, fmt::Error> {
+    let process = Scrape(Arc::clone(process));
+    rendered(Box::new(ProxyScrape { counters: Arc::clone(counters), load, process }))
 }
 
 /// One pass over the counters of a read proxy.
@@ -109,7 +114,7 @@ mod tests {
         drop(hold);
         drop(counters.begin((ProxyQuestion::Access, QuestionEnd::No)));
         let load = ProxyLoad { holds: (3, 8), oldest_hold: Some(Duration::from_millis(1500)), ..ProxyLoad::default() };
-        let text = counters.render(load, &process).expect("text");
+        let text = render_read_proxy(&counters, load, &process).expect("text");
         let exposed: Vec<String> = text
             .lines()
             .filter_map(|line| line.strip_prefix("# TYPE "))

@@ -18,12 +18,11 @@ use tokio::{
 };
 
 use super::{path::ResourcePath, requester::Account};
-use crate::{
-    cel::{AccessCheck, AccessTarget, ResourceAccess, Subject},
-    kube::{KubeAccess, KubeClient, KubeError, ReloadingClient},
-    model::initialization::VERB,
-    telemetry::{ProxyQuestion, QuestionEnd, ReadProxyMetrics, Throttle},
-};
+use crate::metrics::{ProxyQuestion, QuestionEnd, ReadProxyMetrics};
+use gatepost_api::initialization::VERB;
+use gatepost_base::throttle::Throttle;
+use gatepost_cel::{AccessCheck, AccessTarget, ResourceAccess, Subject};
+use gatepost_kube_support::{KubeAccess, KubeClient, KubeError, ReloadingClient};
 
 /// Age up to which an answer about an account is used again.
 const FRESH: Duration = Duration::from_secs(10);
@@ -300,7 +299,7 @@ mod tests {
     fn accounts_have_digests_of_their_own() {
         let account = |name: &str, groups: &[&str]| {
             let groups = groups.iter().map(|group| (*group).to_owned()).collect();
-            Account { name: name.to_owned(), user: crate::cel::User { groups, ..Default::default() } }
+            Account { name: name.to_owned(), user: gatepost_cel::User { groups, ..Default::default() } }
         };
         let all = [account("ab", &["c"]), account("a", &["bc"]), account("a", &["b", "c"]), account("a", &["b,c"])];
         for (at, one) in all.iter().enumerate() {

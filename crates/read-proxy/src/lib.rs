@@ -1,4 +1,4 @@
-//! Proxy: a reverse proxy before an apiserver that knows nothing of initializers. It hides objects that are not
+//! A reverse proxy before an apiserver that knows nothing of initializers. It hides objects that are not
 //! initialized, and holds the answer to whoever creates one.
 //!
 //! | noun | file |
@@ -22,7 +22,9 @@
 //! | answers in the apiserver's place | `refusal` |
 //! | content of messages | `body`, and `joined` for small frames of an answer |
 //! | the apiserver, and connections to it | `upstream`, `pool`; `origin` follows its certificates |
+//! | [`ReadProxyMetrics`](metrics::ReadProxyMetrics), what is counted | `metrics` |
 //! | clients' connections | `listen`; `peer` for who has one, `place` and `activity` for how long |
+#![forbid(unsafe_code)]
 
 mod activity;
 mod body;
@@ -35,6 +37,7 @@ mod hold;
 mod inspect;
 mod joined;
 pub mod listen;
+pub mod metrics;
 pub mod origin;
 pub mod path;
 mod peer;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
-use crate::telemetry::ReadProxyMetrics;
+use crate::metrics::ReadProxyMetrics;
 
 /// Place of a connection among those that are served at the same time.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use super::{
     refusal::ProxyRefusal,
     serve::{Passing, Proxy},
 };
-use crate::telemetry::ProxyOutcome;
+use crate::metrics::ProxyOutcome;
 
 impl Proxy {
     /// Rewrites the parameters. Says whether anything is left out.

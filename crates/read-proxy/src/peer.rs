@@ -14,7 +14,7 @@ use super::{
     refusal::ProxyRefusal,
     requester::{RemoteUser, Unnameable},
 };
-use crate::tls::{ClientChain, ServerTls};
+use gatepost_tls::{ClientChain, ServerTls};
 
 /// Age up to which a judgement on a certificate is used again.
 const JUDGED_FOR: Duration = Duration::from_secs(5);

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::wire::object_head::ObjectHead;
+use gatepost_wire::object_head::ObjectHead;
 
 /// Object whose creator waits.
 #[derive(Clone, Debug)]

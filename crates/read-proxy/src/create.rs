@@ -21,11 +21,9 @@ use super::{
     serve::{Answered, Passing, Proxy, Sent},
     warning,
 };
-use crate::{
-    kube::{KubeError, WatchedChange},
-    telemetry::{ProxyHoldEnd, ProxyOutcome, ProxyRefused},
-    wire::object_head::{MARKS, ObjectHead},
-};
+use crate::metrics::{ProxyHoldEnd, ProxyOutcome, ProxyRefused};
+use gatepost_kube_support::{KubeError, WatchedChange};
+use gatepost_wire::object_head::{MARKS, ObjectHead};
 
 /// Form that always shows the object.
 const JSON: &str = "application/json";

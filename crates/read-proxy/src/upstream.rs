@@ -12,11 +12,9 @@ use tokio::{
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use crate::{
-    kube::ApiEndpoint,
-    model::{Transport, hook::EndpointTls},
-    tls::{self, ClientConfig, SystemRoots, TlsError},
-};
+use gatepost_api::{Transport, hook::EndpointTls};
+use gatepost_kube_support::ApiEndpoint;
+use gatepost_tls::{ClientConfig, SystemRoots, TlsError};
 
 /// Longest time for a connection, from the name to the end of the handshake.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
@@ -66,8 +64,8 @@ impl Upstream {
             ca_pem: endpoint.ca_pem.as_deref().map(|pem| pem.as_bytes().into()),
             client_pem: certificate.map(|(chain, key)| (chain.into(), key.into())),
         };
-        let any = tls::client_config(&settings, Transport::Http, &SystemRoots::default())?;
-        let http1 = tls::without_http2(&any);
+        let any = gatepost_tls::client_config(&settings, Transport::Http, &SystemRoots::default())?;
+        let http1 = gatepost_tls::without_http2(&any);
         let name = ServerName::try_from(server_name.clone()).map_err(|_| TlsError::BadServerName(server_name))?;
         Ok(Self { host, port: url.port_u16().unwrap_or(443), name, any, http1 })
     }

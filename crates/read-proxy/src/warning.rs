@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderValue, header::WARNING};
 
-use crate::model::initialization::id_in_pending_warning;
+use gatepost_api::initialization::id_in_pending_warning;
 
 /// Code, agent and opening quote of every warning of an apiserver.
 // source: k8s.io/apimachinery/pkg/util/net/http.go, NewWarningHeader.

@@ -8,7 +8,8 @@ use http::{
 };
 
 use super::query::decoded;
-use crate::{cel::User, tls::CertificateUser};
+use gatepost_cel::User;
+use gatepost_tls::CertificateUser;
 
 /// Prefix of the fields by which a front proxy tells an apiserver whose request it is. A client's own are removed.
 // source: kubernetes.io/docs/tasks/extend-kubernetes/configure-aggregation-layer, "original request username and group".

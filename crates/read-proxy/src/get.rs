@@ -16,12 +16,10 @@ use super::{
     refusal::ProxyRefusal,
     serve::{Answered, Passing, Proxy, Sent},
 };
-use crate::{
-    kube::KubeError,
-    model::initialization::HiddenObject,
-    telemetry::ProxyOutcome,
-    wire::object_head::{MARKS, ObjectHead},
-};
+use crate::metrics::ProxyOutcome;
+use gatepost_api::initialization::HiddenObject;
+use gatepost_kube_support::KubeError;
+use gatepost_wire::object_head::{MARKS, ObjectHead};
 
 /// Subresource that shows the whole object.
 const STATUS: &str = "status";

@@ -11,10 +11,8 @@ use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{body::Body, query::Query, refusal::ProxyRefusal, serve::Proxy};
-use crate::{
-    telemetry::ProxyRefused,
-    wire::object_head::{MARKS, ObjectHead},
-};
+use crate::metrics::ProxyRefused;
+use gatepost_wire::object_head::{MARKS, ObjectHead};
 
 /// The largest object that is inspected: more than an apiserver stores.
 // source: etcd --max-request-bytes (1.5 MiB), and the limit of a request's body of 3 MiB in kubernetes/apiserver

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::outcome::labels;
+use gatepost_base::labels;
 
 /// End of one request to a read proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub enum ProxyOutcome {
 
 impl ProxyOutcome {
     /// Labels, by index.
-    pub(super) const LABELS: [&'static str; 8] =
+    pub const LABELS: [&'static str; 8] =
         ["passed", "filtered", "shown", "hidden", "written", "held", "refused", "abandoned"];
 
     fn index(self) -> usize {
@@ -129,14 +129,20 @@ labels! {
 /// Counters of a read proxy.
 #[derive(Debug)]
 pub struct ReadProxyMetrics {
-    pub(super) requests: [AtomicU64; ProxyOutcome::LABELS.len()],
-    pub(super) refused: [AtomicU64; ProxyRefused::LABELS.len()],
-    pub(super) hold_ends: [AtomicU64; ProxyHoldEnd::LABELS.len()],
-    pub(super) questions: [[AtomicU64; QuestionEnd::LABELS.len()]; ProxyQuestion::LABELS.len()],
-    pub(super) own_failures: AtomicU64,
-    pub(super) handshake_failures: AtomicU64,
+    /// Requests answered, by [`ProxyOutcome`].
+    pub requests: [AtomicU64; ProxyOutcome::LABELS.len()],
+    /// Requests refused, by [`ProxyRefused`].
+    pub refused: [AtomicU64; ProxyRefused::LABELS.len()],
+    /// Ends of holds, by [`ProxyHoldEnd`].
+    pub hold_ends: [AtomicU64; ProxyHoldEnd::LABELS.len()],
+    /// Questions about users, by [`ProxyQuestion`] and [`QuestionEnd`].
+    pub questions: [[AtomicU64; QuestionEnd::LABELS.len()]; ProxyQuestion::LABELS.len()],
+    /// Questions, reads and watches of the proxy itself that failed.
+    pub own_failures: AtomicU64,
+    /// Clients' TLS handshakes that failed.
+    pub handshake_failures: AtomicU64,
     /// Connections that are open now.
-    pub(super) connections: AtomicUsize,
+    pub connections: AtomicUsize,
 }
 
 impl Default for ReadProxyMetrics {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::path::ResourcePath;
-use crate::model::initialization::{Unfit, unfit};
+use gatepost_api::initialization::{Unfit, unfit};
 
 /// Resources that are opted in, by group and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -33,10 +33,8 @@ use super::{
     warning,
     write_places::WritePlaces,
 };
-use crate::{
-    model::initialization::{HiddenAs, SEE_ALL},
-    telemetry::{ProxyLoad, ProxyOutcome, ReadProxyMetrics},
-};
+use crate::metrics::{ProxyLoad, ProxyOutcome, ReadProxyMetrics};
+use gatepost_api::initialization::{HiddenAs, SEE_ALL};
 
 /// Memory for objects that are inspected, in KiB: those of GET, and those that were just created. Readers leave room for
 /// answers about what is stored already.

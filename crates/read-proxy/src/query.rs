@@ -1,6 +1,6 @@
 //! Query: the parameters of a request, as kube-apiserver reads them, and the label selector that hides.
 
-use crate::model::initialization::PENDING_LABEL;
+use gatepost_api::initialization::PENDING_LABEL;
 
 /// Label selector of a LIST or WATCH.
 const LABEL_SELECTOR: &str = "labelSelector";

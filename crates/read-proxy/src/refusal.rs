@@ -7,12 +7,11 @@ use http::{
 use serde_json::Value;
 
 use super::{body::Body, cluster::Unanswered, hold::HeldObject, path::ResourcePath, pool::SendError};
-use crate::{
-    model::initialization::{HiddenAs, HiddenObject, hidden},
-    model::{StatusCause, StatusInfo, StatusMetadata},
-    telemetry::{ProxyOutcome, ProxyRefused, Throttle},
-    wire::outbound::json_status,
-};
+use crate::metrics::{ProxyOutcome, ProxyRefused};
+use gatepost_api::initialization::{HiddenAs, HiddenObject, hidden};
+use gatepost_api::{StatusCause, StatusInfo, StatusMetadata};
+use gatepost_base::throttle::Throttle;
+use gatepost_wire::outbound::json_status;
 
 /// Seconds after which trying again makes sense.
 const AGAIN: i32 = 1;

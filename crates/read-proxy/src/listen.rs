@@ -31,10 +31,8 @@ use super::{
     place::Place,
     serve::Proxy,
 };
-use crate::{
-    telemetry::Throttle,
-    tls::{ClientChain, ServerTls},
-};
+use gatepost_base::throttle::Throttle;
+use gatepost_tls::{ClientChain, ServerTls};
 
 /// A client that does not finish its TLS handshake by then is let go.
 const HANDSHAKE: Duration = Duration::from_secs(10);

@@ -8,11 +8,9 @@ use super::{
     serve::Proxy,
     upstream::{Upstream, UpstreamError},
 };
-use crate::{
-    files::{BlockingReads, ReadFailure},
-    kube::{ApiEndpoint, KubeAccess, KubeError},
-    tls::{TlsError, read_file},
-};
+use gatepost_base::files::{BlockingReads, ReadFailure};
+use gatepost_kube_support::{ApiEndpoint, KubeAccess, KubeError};
+use gatepost_tls::{TlsError, read_file};
 
 /// Interval of looks at the files.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
