@@ -17,7 +17,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{path::ResourcePath, requester::Account};
+use super::{requester::Account, resources::ResourcePath};
 use crate::metrics::{ProxyQuestion, QuestionEnd, ReadProxyMetrics};
 use gatepost_api::initialization::VERB;
 use gatepost_base::throttle::Throttle;

@@ -7,7 +7,7 @@ use http::{
     header::{AUTHORIZATION, InvalidHeaderName, InvalidHeaderValue},
 };
 
-use super::query::decoded;
+use super::plan::decoded;
 use gatepost_cel::User;
 use gatepost_tls::CertificateUser;
 

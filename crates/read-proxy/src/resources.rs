@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::path::ResourcePath;
 use gatepost_api::initialization::{Unfit, unfit};
+
+use super::plan::{decoded, encode};
 
 /// Resources that are opted in, by group and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,6 +66,110 @@ impl ProxiedResources {
     }
 }
 
+/// Prefix of a path that watches, instead of the parameter `watch`.
+const WATCH: &str = "watch";
+/// A verb before the resource that no apiserver serves any more.
+const PROXY: &str = "proxy";
+/// Subresources of namespaces, which follow a namespace's name as its resources do.
+const OF_NAMESPACE: [&str; 2] = ["status", "finalize"];
+
+/// Resource that a path names.
+// source: kubernetes/apiserver pkg/endpoints/request/requestinfo.go, NewRequestInfo.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResourcePath {
+    /// API group; empty for the core group.
+    pub group: String,
+    /// Version.
+    pub version: String,
+    /// Namespace of the object; `None` for all, and where the resource has none.
+    pub namespace: Option<String>,
+    /// Resource, in its plural.
+    pub resource: String,
+    /// Name of the object; `None` for all.
+    pub name: Option<String>,
+    /// Subresource.
+    pub subresource: Option<String>,
+    /// The path begins with `/watch/` behind the version: a watch, whatever the method.
+    pub watch: bool,
+    /// A part up to the subresource is empty, is not UTF-8, or is a verb that nobody serves: whoever reads the path in
+    /// another way may find another resource, name or subresource in it. Further parts are not looked at.
+    pub is_ambiguous: bool,
+}
+
+/// A path that cannot be decoded: an apiserver refuses it, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Undecodable;
+
+impl ResourcePath {
+    /// Reads a path; `None` where it names no resource. The resource is empty where its part is.
+    ///
+    /// # Errors
+    /// [`Undecodable`].
+    pub fn parse(path: &str) -> Result<Option<Self>, Undecodable> {
+        // The whole path is decoded before it is split: `%2F` separates, too. A byte that is not UTF-8 swallows no
+        // slash.
+        let bytes = decoded(path.as_bytes(), false).ok_or(Undecodable)?;
+        let path = String::from_utf8_lossy(&bytes);
+        Ok(Self::read(path.trim_matches('/').split('/').collect()))
+    }
+
+    fn read(mut parts: Vec<&str>) -> Option<Self> {
+        if parts.len() < 3 {
+            return None;
+        }
+        let is_odd = |part: &&str| part.is_empty() || part.contains(char::REPLACEMENT_CHARACTER);
+        let mut taken = 2;
+        let group = match parts[0] {
+            "api" => "",
+            "apis" if parts.len() >= 4 => {
+                taken = 3;
+                parts[1]
+            }
+            _ => return None,
+        };
+        let (group, version) = (group.to_owned(), parts[taken - 1].to_owned());
+        let mut is_ambiguous = parts.drain(..taken).any(|part| is_odd(&part));
+        let watch = parts.first() == Some(&WATCH);
+        let proxy = parts.first() == Some(&PROXY);
+        if watch || proxy {
+            parts.remove(0);
+        }
+        is_ambiguous |= proxy;
+        let mut namespace = None;
+        if let ["namespaces", name, rest, ..] = *parts
+            && !OF_NAMESPACE.contains(&rest)
+        {
+            namespace = Some(name.to_owned());
+            is_ambiguous |= is_odd(&name);
+            parts.drain(..2);
+        }
+        is_ambiguous |= parts.iter().take(3).any(is_odd);
+        let part = |at: usize| parts.get(at).map(|part| (*part).to_owned());
+        let (resource, name, subresource) = (part(0)?, part(1), part(2));
+        Some(Self { group, version, namespace, resource, name, subresource, watch, is_ambiguous })
+    }
+
+    /// Path of all objects beside this one. Decoded parts are encoded again: nothing in them may begin a query.
+    pub fn collection(&self) -> String {
+        let mut path = String::new();
+        let mut add = |part: &str| {
+            path.push('/');
+            encode(part.as_bytes(), &mut path);
+        };
+        match &*self.group {
+            "" => add("api"),
+            group => ["apis", group].into_iter().for_each(&mut add),
+        }
+        add(&self.version);
+        if let Some(namespace) = &self.namespace {
+            add("namespaces");
+            add(namespace);
+        }
+        add(&self.resource);
+        path
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,5 +200,61 @@ mod tests {
         }
         assert!(ProxiedResources::parse(["nodes.metrics.k8s.io"]).is_ok(), "another group's");
         assert!(ProxiedResources::parse(["pods"]).is_ok(), "the configuration has to leave their spec alone");
+    }
+}
+
+#[cfg(test)]
+mod path_tests {
+    use super::*;
+
+    fn read(path: &str) -> Option<String> {
+        let ResourcePath { group, version, namespace, resource, name, subresource, watch, is_ambiguous } =
+            ResourcePath::parse(path).ok()??;
+        let shown = |part: Option<String>| part.unwrap_or_else(|| "-".to_owned());
+        let [namespace, name, subresource] = [namespace, name, subresource].map(shown);
+        let watch = if watch { " watch" } else { "" };
+        let ambiguous = if is_ambiguous { " ambiguous" } else { "" };
+        Some(format!("{group}|{version} {namespace} {resource} {name} {subresource}{watch}{ambiguous}"))
+    }
+
+    #[test]
+    fn a_path_is_read_as_by_kube_apiserver() {
+        for (path, wanted) in [
+            ("/api/v1/configmaps", "|v1 - configmaps - -"),
+            ("/api/v1/namespaces/shop/configmaps/", "|v1 shop configmaps - -"),
+            ("/api/v1/namespaces/shop/configmaps/a", "|v1 shop configmaps a -"),
+            ("//api/v1/namespaces/shop/config%6Daps/a", "|v1 shop configmaps a -"),
+            ("/api/v1/namespaces/shop%2Fconfigmaps/a", "|v1 shop configmaps a -"),
+            ("/api/v1/watch/namespaces/shop/configmaps/a", "|v1 shop configmaps a - watch"),
+            ("/apis/example.com/v1/watch/widgets", "example.com|v1 - widgets - - watch"),
+            ("/apis/example.com/v1/namespaces/shop/widgets/w/status", "example.com|v1 shop widgets w status"),
+            ("/api/v1/namespaces", "|v1 - namespaces - -"),
+            ("/api/v1/namespaces/shop", "|v1 - namespaces shop -"),
+            ("/api/v1/namespaces/shop/finalize", "|v1 - namespaces shop finalize"),
+            ("/api/v1/namespaces/shop/services/s/proxy/a//b", "|v1 shop services s proxy"),
+            ("/api/v1/proxy/namespaces/shop/pods/p", "|v1 shop pods p - ambiguous"),
+            ("/api/v1/namespaces/shop//configmaps", "|v1 shop  configmaps - ambiguous"),
+            ("/apis/example.com/v1/widgets/w//%FF", "example.com|v1 - widgets w  ambiguous"),
+            ("/apis/example.com/v1/widgets///%FF", "example.com|v1 - widgets   ambiguous"),
+            ("/apis/example.com/v1/widgets/%FF", "example.com|v1 - widgets \u{fffd} - ambiguous"),
+        ] {
+            assert_eq!(read(path).as_deref(), Some(wanted), "{path}");
+        }
+        for path in
+            ["/", "/api", "/api/v1", "/apis/example.com/v1", "/healthz/a/b", "/api/v1/watch", "/api/v1/con%zzfigmaps"]
+        {
+            assert_eq!(read(path), None, "{path}");
+        }
+        assert_eq!(ResourcePath::parse("/api/v1/con%zzfigmaps"), Err(Undecodable));
+    }
+
+    #[test]
+    fn a_collection_has_a_path() {
+        for path in ["/api/v1/namespaces/shop/configmaps", "/apis/example.com/v1/widgets", "/api/v1/namespaces"] {
+            let read = ResourcePath::parse(&format!("{path}/a")).unwrap().unwrap();
+            assert_eq!((read.collection(), read.name.as_deref()), (path.to_owned(), Some("a")));
+        }
+        let odd = ResourcePath::parse("/api/v1/namespaces/a%3Fb%23/configmaps/c").unwrap().unwrap();
+        assert_eq!(odd.collection(), "/api/v1/namespaces/a%3Fb%23/configmaps");
     }
 }

@@ -2,7 +2,11 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -68,6 +72,54 @@ impl Drop for WritePlace {
     }
 }
 
+/// May clients be sent here?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyReadiness {
+    /// Yes. An apiserver that is away later does not change that: another proxy would not reach it either.
+    Ready,
+    /// Not yet: the apiserver has answered no question of ours.
+    Unanswered,
+    /// Not any longer: the process is about to end.
+    Draining,
+}
+
+impl fmt::Display for ProxyReadiness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ready => "ok",
+            Self::Unanswered => "not ready: the apiserver has not answered a question about a user yet; see the log",
+            Self::Draining => "not ready: shutting down",
+        })
+    }
+}
+
+/// The steps of a proxy's life.
+#[derive(Debug, Default)]
+pub(super) struct Lifecycle {
+    answered: AtomicBool,
+    draining: AtomicBool,
+}
+
+impl Lifecycle {
+    /// The apiserver has answered a question.
+    pub(super) fn answered(&self) {
+        self.answered.store(true, Relaxed);
+    }
+
+    /// The proxy is to end.
+    pub(super) fn drains(&self) {
+        self.draining.store(true, Relaxed);
+    }
+
+    pub(super) fn readiness(&self) -> ProxyReadiness {
+        match (self.draining.load(Relaxed), self.answered.load(Relaxed)) {
+            (true, _) => ProxyReadiness::Draining,
+            (false, true) => ProxyReadiness::Ready,
+            (false, false) => ProxyReadiness::Unanswered,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,5 +138,21 @@ mod tests {
         assert!(places.take().is_some());
         drop(second);
         assert_eq!((places.load(), places.oldest()), ((0, 2), None));
+    }
+}
+
+#[cfg(test)]
+mod readiness_tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_is_ready_between_the_first_answer_and_its_end() {
+        let lifecycle = Lifecycle::default();
+        assert_eq!(lifecycle.readiness(), ProxyReadiness::Unanswered);
+        lifecycle.answered();
+        assert_eq!(lifecycle.readiness(), ProxyReadiness::Ready);
+        lifecycle.drains();
+        lifecycle.answered();
+        assert_eq!(lifecycle.readiness(), ProxyReadiness::Draining);
     }
 }
