@@ -10,11 +10,11 @@ mod allocator;
 use std::{cell::Cell, hint::black_box};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use gatepost::{
-    cel::{AccessDecisions, Allowance, Condition, ConditionsDecision, Input, JsonDocument, Request, User, decide},
-    model::ContainerEnds,
-    wire::json_view,
+use gatepost_api::ContainerEnds;
+use gatepost_cel::{
+    AccessDecisions, Allowance, Condition, ConditionsDecision, Input, JsonDocument, Request, User, decide,
 };
+use gatepost_wire::json_view;
 
 /// A Deployment of about so many bytes, most of them in `spec`.
 fn deployment(bytes: usize) -> String {

@@ -7,11 +7,9 @@ mod allocator;
 use std::{hint::black_box, time::Duration};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use gatepost::{
-    clock,
-    model::hook::HookType,
-    telemetry::{HookOutcome, Metrics},
-};
+use gatepost::telemetry::{HookOutcome, Metrics};
+use gatepost_api::hook::HookType;
+use gatepost_base::clock;
 
 fn clock(criterion: &mut Criterion) {
     criterion.bench_function("slept", |bench| bench.iter(clock::slept));

@@ -9,10 +9,8 @@ mod allocator;
 use std::{hint::black_box, time::Duration};
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use gatepost::{
-    model::{Answer, CallFailure, Denial, FailurePolicy, HookType, StatusInfo},
-    review::{CallRecord, Decider, Ending, combine},
-};
+use gatepost::review::{CallRecord, Decider, Ending, combine};
+use gatepost_api::{Answer, CallFailure, Denial, FailurePolicy, HookType, StatusInfo};
 
 /// A hook that may itself be a sidecar.
 #[derive(Debug)]

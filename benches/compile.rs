@@ -15,10 +15,8 @@ mod allocator;
 use std::{hint::black_box, io};
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use gatepost::{
-    model::Labels,
-    snapshot::{LoadCache, NO_PAUSE, Problem, Snapshot, SourceFile, load},
-};
+use gatepost_api::Labels;
+use gatepost_config::{LoadCache, NO_PAUSE, Problem, Snapshot, SourceFile, load};
 use serde_json::{Value, json};
 
 const OBJECTS: usize = 100;

@@ -10,10 +10,8 @@ use std::hint::black_box;
 
 use common::{SIZES, message, naive_pb::k8s::io::api::admission::v1::AdmissionReview as NaiveReview};
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use gatepost::{
-    model::Rope,
-    wire::{inbound, pb::k8s::io::api::admission::v1::AdmissionReview},
-};
+use gatepost_api::Rope;
+use gatepost_wire::{inbound, pb::k8s::io::api::admission::v1::AdmissionReview};
 use prost::Message;
 
 fn decode(c: &mut Criterion) {

@@ -25,12 +25,10 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use common::message;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use gatepost::{
-    runtime::{Settings, Sidecar},
-    wire::{
-        outbound::framed,
-        pb::k8s::io::api::admission::v1::{AdmissionResponse, AdmissionReview},
-    },
+use gatepost::runtime::{Settings, Sidecar};
+use gatepost_wire::{
+    outbound::framed,
+    pb::k8s::io::api::admission::v1::{AdmissionResponse, AdmissionReview},
 };
 use h2::{RecvStream, client::SendRequest, server::SendResponse};
 use http::{HeaderMap, Request, Response};

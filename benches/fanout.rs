@@ -26,11 +26,9 @@ use common::{
     naive_pb::{gatepost::v1::admission_client::AdmissionClient, k8s::io::api::admission::v1::AdmissionReview},
 };
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use gatepost::{
-    hooks::{Call, GrpcRequest, HookRequest, Method, Responses, Reuse, frames_of},
-    model::Rope,
-    wire::inbound,
-};
+use gatepost::hooks::{Call, GrpcRequest, HookRequest, Method, Responses, Reuse, frames_of};
+use gatepost_api::Rope;
+use gatepost_wire::inbound;
 use http_body::Body as _;
 use prost::Message;
 
@@ -89,7 +87,7 @@ fn ours(whole: &Bytes, hooks: usize) {
             tag: tag as u32,
             reuse: Reuse::Allowed,
             resends: 0,
-            hops: gatepost::model::Hops::FIRST,
+            hops: gatepost_api::Hops::FIRST,
         }));
     }
 }

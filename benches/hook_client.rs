@@ -26,13 +26,11 @@ use bytes::{Bytes, BytesMut};
 use common::{SIZES, message};
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use futures_util::future::join_all;
-use gatepost::{
-    hooks::{Call, Channel, GrpcRequest, HookRequest, Method, Reply, Responses, Reuse},
-    model::{Endpoint, Hops, Rope, Transport, hook::Address},
-    wire::{
-        outbound::framed,
-        pb::k8s::io::api::admission::v1::{AdmissionResponse, AdmissionReview},
-    },
+use gatepost::hooks::{Call, Channel, GrpcRequest, HookRequest, Method, Reply, Responses, Reuse};
+use gatepost_api::{Endpoint, Hops, Rope, Transport, hook::Address};
+use gatepost_wire::{
+    outbound::framed,
+    pb::k8s::io::api::admission::v1::{AdmissionResponse, AdmissionReview},
 };
 use h2::{RecvStream, client::SendRequest, server::SendResponse};
 use http::{HeaderMap, Response};

@@ -32,13 +32,11 @@ use std::{
 
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use gatepost::{
-    hooks::{Call, Channel, HookRequest, HttpReply, HttpRequest, Reply, Responses, Reuse},
-    model::{HookType, HttpForm, ReviewVersion, Rope},
-    wire::{
-        encodings::{Encodings, HookEncoding},
-        http_answer, json_view,
-    },
+use gatepost::hooks::{Call, Channel, HookRequest, HttpReply, HttpRequest, Reply, Responses, Reuse};
+use gatepost_api::{HookType, HttpForm, ReviewVersion, Rope};
+use gatepost_wire::{
+    encodings::{Encodings, HookEncoding},
+    http_answer, json_view,
 };
 use json_review::{deployment, review};
 use serde_json::Value;
@@ -94,7 +92,7 @@ impl Caller {
             tag: tag as u32,
             reuse: Reuse::Allowed,
             resends: 0,
-            hops: gatepost::model::Hops::FIRST,
+            hops: gatepost_api::Hops::FIRST,
         };
         self.channels[tag].ask(0, call);
     }

@@ -13,7 +13,7 @@ mod json_review;
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use gatepost::wire::{json, json_view, review_json};
+use gatepost_wire::{json, json_view, review_json};
 use json_review::{deployment, review};
 
 const SIZE: usize = 256 << 10;

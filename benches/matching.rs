@@ -12,10 +12,8 @@ use std::hint::black_box;
 
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use gatepost::{
-    model::{Gvk, Gvr, Operation, Review, RuleTarget},
-    snapshot::{HookSet, How, Matched, Snapshot, SourceFile, load},
-};
+use gatepost_api::{Gvk, Gvr, Operation, Review, RuleTarget};
+use gatepost_config::{HookSet, How, Matched, Snapshot, SourceFile, load};
 
 const RULES: [usize; 3] = [10, 1_000, 10_000];
 

@@ -18,7 +18,8 @@ use std::{
 };
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use gatepost::{live::Namespaces, model::Labels};
+use gatepost::live::Namespaces;
+use gatepost_api::Labels;
 
 const NAMESPACES: usize = 10_000;
 /// Between two of a hundred changes a second.

@@ -23,10 +23,8 @@ use std::{
 
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use gatepost::{
-    model::Rope,
-    patch::{Document, Patch, PatchLimits},
-};
+use gatepost_api::Rope;
+use gatepost_json_patch::{Document, Patch, PatchLimits};
 use json_review::deployment;
 
 /// With what the largest is grown by, it stays within the limit.

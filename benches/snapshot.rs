@@ -18,16 +18,14 @@ use std::{
 };
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use gatepost::{
-    live::{Current, Generation},
-    snapshot::Snapshot,
-};
+use gatepost::live::{Current, Generation};
+use gatepost_config::Snapshot;
 
 fn generation(number: u64) -> Arc<Generation> {
     Arc::new(Generation {
         number,
         digest: String::new(),
-        revision: gatepost::model::Revision::Store(1),
+        revision: gatepost_api::Revision::Store(1),
         published: SystemTime::UNIX_EPOCH,
         snapshot: Arc::new(Snapshot::empty()),
         hooks: Vec::new(),

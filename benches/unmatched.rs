@@ -24,11 +24,9 @@ use std::{
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use gate::{caller, document};
-use gatepost::{
-    model::{Phase, Review, Rope},
-    review::{AdmissionDeps, Caller, Reasons, decide},
-    wire::inbound::view,
-};
+use gatepost::review::{AdmissionDeps, Caller, Reasons, decide};
+use gatepost_api::{Phase, Review, Rope};
+use gatepost_wire::inbound::view;
 use reviews::{create_pod, message};
 use tokio::runtime::{Builder, Runtime};
 

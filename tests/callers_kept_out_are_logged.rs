@@ -12,10 +12,8 @@ use std::{
 };
 
 use front::until;
-use gatepost::{
-    front::{Bound, FrontLimits},
-    tls::{ServerFiles, ServerTls},
-};
+use gatepost::front::{Bound, FrontLimits};
+use gatepost_tls::{ServerFiles, ServerTls};
 use tls::{Authority, BOTH, Pair, client, connect, files, put, put_pair};
 use tokio::{io::AsyncReadExt, net::TcpListener};
 

@@ -4,11 +4,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use gatepost::{
-    model::{Bypass, Encoding, Gvk, Gvr, Operation, Review, ReviewVersion, Rope},
-    snapshot::{HookSet, SourceFile, load},
-    wire::groups,
-};
+use gatepost_api::{Bypass, Encoding, Gvk, Gvr, Operation, Review, ReviewVersion, Rope};
+use gatepost_config::{HookSet, SourceFile, load};
+use gatepost_wire::groups;
 use tracking_allocator::{AllocationGroupId, AllocationGroupToken, AllocationRegistry, AllocationTracker, Allocator};
 
 #[global_allocator]

@@ -15,15 +15,13 @@ use std::{
 };
 
 use bytes::Bytes;
-use gatepost::{
-    model::{Phase, Rope},
-    review::{Caller, Reasons, decide},
-    wire::{
-        inbound::view,
-        pb::k8s::io::{
-            api::admission::v1::{AdmissionRequest, AdmissionResponse},
-            apimachinery::pkg::runtime::RawExtension,
-        },
+use gatepost::review::{Caller, Reasons, decide};
+use gatepost_api::{Phase, Rope};
+use gatepost_wire::{
+    inbound::view,
+    pb::k8s::io::{
+        api::admission::v1::{AdmissionRequest, AdmissionResponse},
+        apimachinery::pkg::runtime::RawExtension,
     },
 };
 use support::{

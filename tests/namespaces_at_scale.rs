@@ -11,7 +11,8 @@ use std::{
     time::Instant,
 };
 
-use gatepost::{live::Namespaces, model::Labels};
+use gatepost::live::Namespaces;
+use gatepost_api::Labels;
 use tracking_allocator::{AllocationGroupId, AllocationGroupToken, AllocationRegistry, AllocationTracker, Allocator};
 
 #[global_allocator]

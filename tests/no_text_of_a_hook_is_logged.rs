@@ -10,11 +10,8 @@ use std::{
     time::UNIX_EPOCH,
 };
 
-use gatepost::{
-    review::Reasons,
-    telemetry::Audit,
-    wire::pb::k8s::io::{api::admission::v1::AdmissionResponse, apimachinery::pkg::apis::meta::v1::Status},
-};
+use gatepost::{review::Reasons, telemetry::Audit};
+use gatepost_wire::pb::k8s::io::{api::admission::v1::AdmissionResponse, apimachinery::pkg::apis::meta::v1::Status};
 use serde_json::Value;
 use support::{
     gate::{ask, document, gate, hook},

@@ -9,13 +9,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gatepost::{
-    initialize::hub::{Contribution, ToInstance},
+use gatepost::review::Reasons;
+use gatepost_api::Verdict;
+use gatepost_base::{
     memory::{MemoryBudget, Purpose},
-    model::Verdict,
     offload::{self, LARGE},
-    review::Reasons,
 };
+use gatepost_initializers::hub::{Contribution, ToInstance};
 use serde_json::json;
 use support::{
     gate::{ask_within, document, gate},

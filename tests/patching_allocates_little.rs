@@ -8,10 +8,8 @@ use std::sync::{
 };
 
 use bytes::Bytes;
-use gatepost::{
-    model::Rope,
-    patch::{Document, Patch, PatchLimits},
-};
+use gatepost_api::Rope;
+use gatepost_json_patch::{Document, Patch, PatchLimits};
 use tracking_allocator::{AllocationGroupId, AllocationGroupToken, AllocationRegistry, AllocationTracker, Allocator};
 
 #[global_allocator]

@@ -6,13 +6,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use gatepost::{
-    model::{
-        Endpoint, Transport,
-        hook::{Address, EndpointTls},
-    },
-    tls::{SystemRoots, client_config},
+use gatepost_api::{
+    Endpoint, Transport,
+    hook::{Address, EndpointTls},
 };
+use gatepost_tls::{SystemRoots, client_config};
 use h2::{RecvStream, server::SendResponse};
 use http::{Request, Response};
 use rustls::ClientConfig;

@@ -4,7 +4,7 @@
 mod allocator;
 
 use bytes::Bytes;
-use gatepost::wire::{
+use gatepost_wire::{
     outbound::framed,
     pb::k8s::io::{
         api::{

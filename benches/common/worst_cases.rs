@@ -6,17 +6,15 @@
 use std::{hint::black_box, time::Duration};
 
 use bytes::Bytes;
-use gatepost::{
-    model::{FailurePolicy, HookType, HttpForm, ReviewVersion, Rope},
-    review::{CallRecord, Decider, Ending, combine},
-    wire::{
-        answer,
-        encodings::{Encodings, HookEncoding},
-        envelope, groups, http_answer, inbound, json_view, labels, namespace,
-        pb::k8s::io::{
-            api::admission::v1::{AdmissionResponse, AdmissionReview},
-            apimachinery::pkg::apis::meta::v1::{Status, StatusCause, StatusDetails},
-        },
+use gatepost::review::{CallRecord, Decider, Ending, combine};
+use gatepost_api::{FailurePolicy, HookType, HttpForm, ReviewVersion, Rope};
+use gatepost_wire::{
+    answer,
+    encodings::{Encodings, HookEncoding},
+    envelope, groups, http_answer, inbound, json_view, labels, namespace,
+    pb::k8s::io::{
+        api::admission::v1::{AdmissionResponse, AdmissionReview},
+        apimachinery::pkg::apis::meta::v1::{Status, StatusCause, StatusDetails},
     },
 };
 use prost::Message as _;

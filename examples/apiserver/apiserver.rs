@@ -2,13 +2,11 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use gatepost::{
-    initialize::{ReadRepair, without_late_head},
-    model::initialization::{HiddenAs, HiddenObject, Visibility, hidden},
-    wire::pb::{
-        gatepost::v1::{ReadPolicyRequest, ReadPolicyResponse, ReadVerb, Visibility as Shown},
-        k8s::io::api::authentication::v1::UserInfo,
-    },
+use gatepost_api::initialization::{HiddenAs, HiddenObject, Visibility, hidden};
+use gatepost_initializers::{ReadRepair, without_late_head};
+use gatepost_wire::pb::{
+    gatepost::v1::{ReadPolicyRequest, ReadPolicyResponse, ReadVerb, Visibility as Shown},
+    k8s::io::api::authentication::v1::UserInfo,
 };
 
 use crate::{
@@ -63,7 +61,7 @@ impl Policy {
 impl Apiserver {
     /// Counts what is there.
     pub(crate) async fn count(&self) -> Result<(), Failure> {
-        use gatepost::wire::pb::gatepost::v1::Charge;
+        use gatepost_wire::pb::gatepost::v1::Charge;
         for kind in ["configmaps", "pods"].iter().filter_map(|resource| Kind::of(resource)) {
             for object in self.all(kind, "").await?.0 {
                 let rest = if object.is_initialized() { Charge::Now } else { Charge::Nothing };

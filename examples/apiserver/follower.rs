@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use gatepost::wire::{
+use gatepost_wire::{
     initialization,
     pb::gatepost::v1::{
         Correction, Gone, Initialized, Look, StoredObject, StoredObjectEvent, Synced, correction::Remedy,

@@ -3,7 +3,7 @@
 use std::{convert::Infallible, time::Duration};
 
 use bytes::Bytes;
-use gatepost::wire::pb::k8s::io::api::authentication::v1::UserInfo;
+use gatepost_wire::pb::k8s::io::api::authentication::v1::UserInfo;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited, StreamBody, combinators::BoxBody};
 use hyper::body::{Frame, Incoming};

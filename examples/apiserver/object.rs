@@ -3,10 +3,8 @@
 use serde_json::Value;
 
 use crate::{etcd::Entry, kind::Kind};
-use gatepost::{
-    initialize::{Initializers, stored_result},
-    model::StatusInfo,
-};
+use gatepost_api::StatusInfo;
+use gatepost_initializers::{Initializers, stored_result};
 
 /// Prefix of all keys.
 pub(crate) const ROOT: &str = "/apiserver-example/";

@@ -8,7 +8,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use gatepost::wire::pb::gatepost::v1::Charge;
+use gatepost_wire::pb::gatepost::v1::Charge;
 use serde_json::Value;
 
 use crate::{object::Object, refusal::Refusal};

@@ -1,9 +1,7 @@
 //! Refusal: an answer that is no object, as a `metav1.Status`.
 
-use gatepost::{
-    model::StatusInfo,
-    wire::{initialization, pb::k8s::io::apimachinery::pkg::apis::meta::v1 as meta},
-};
+use gatepost_api::StatusInfo;
+use gatepost_wire::{initialization, pb::k8s::io::apimachinery::pkg::apis::meta::v1 as meta};
 use serde_json::{Value, json};
 
 use crate::etcd::Failure;

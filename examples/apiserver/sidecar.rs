@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use gatepost::wire::pb::{
+use gatepost_wire::pb::{
     gatepost::v1::{
         HoldRequest, HoldResponse, QuotaPhaseRequest, QuotaPhaseResponse, ReadPolicyRequest, ReadPolicyResponse,
         admission_client::AdmissionClient, initialization_client::InitializationClient,

@@ -1,10 +1,8 @@
 //! Watch: changes of objects as one client sees them.
 
 use bytes::Bytes;
-use gatepost::{
-    model::initialization::{WatchEvent, translated},
-    wire::pb::gatepost::v1::ReadVerb,
-};
+use gatepost_api::initialization::{WatchEvent, translated};
+use gatepost_wire::pb::gatepost::v1::ReadVerb;
 use serde_json::json;
 use tokio::sync::mpsc;
 

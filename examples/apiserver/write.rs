@@ -8,7 +8,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use gatepost::wire::pb::{
+use gatepost_wire::pb::{
     gatepost::v1::{HoldRequest, QuotaPhaseRequest, QuotaStage, hold_response::End},
     k8s::io::{
         api::{admission::v1::AdmissionRequest, authentication::v1::UserInfo},

@@ -4,7 +4,7 @@
 use std::io;
 
 use bytes::Bytes;
-use gatepost::snapshot::{Problem, Snapshot, SourceFile, load};
+use gatepost_config::{Problem, Snapshot, SourceFile, load};
 use serde_json::Value;
 
 /// Loads the input as a file in YAML, and as one in JSON.

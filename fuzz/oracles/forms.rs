@@ -1,12 +1,10 @@
 //! Every form of a review that was viewed, read again: each says what the review says.
 
 use bytes::Bytes;
-use gatepost::{
-    model::{CallFailure, Encoding, Review, ReviewVersion, Rope},
-    wire::{
-        encodings::{Encodings, HookEncoding},
-        envelope, inbound, json_view,
-    },
+use gatepost_api::{CallFailure, Encoding, Review, ReviewVersion, Rope};
+use gatepost_wire::{
+    encodings::{Encodings, HookEncoding},
+    envelope, inbound, json_view,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;

@@ -1,12 +1,12 @@
 //! Answer of a hook over HTTP, beside serde and prost: the same answer, or the same kind of failure.
 
 use bytes::Bytes;
-use gatepost::{
-    model::{Answer, CallFailure, Denial, HookType, HttpForm, ReviewVersion, StatusCause, StatusInfo, StatusMetadata},
-    wire::{
-        http_answer::decode,
-        pb::k8s::io::{api::admission::v1::AdmissionResponse, apimachinery::pkg::apis::meta::v1 as meta},
-    },
+use gatepost_api::{
+    Answer, CallFailure, Denial, HookType, HttpForm, ReviewVersion, StatusCause, StatusInfo, StatusMetadata,
+};
+use gatepost_wire::{
+    http_answer::decode,
+    pb::k8s::io::{api::admission::v1::AdmissionResponse, apimachinery::pkg::apis::meta::v1 as meta},
 };
 use prost::Message;
 use serde_json::value::RawValue;

@@ -3,7 +3,7 @@
 //! (h2's decoder, the best known, cannot be called from outside. This one descends from the crate `hpack`, is kept by
 //! an HTTP implementation of its own, and passes the interop cases of http2jp.)
 
-use gatepost::hpack::{Decoder, DecoderError, Encoder, FieldName, literal};
+use gatepost_http2_client::hpack::{Decoder, DecoderError, Encoder, FieldName, literal};
 use loona_hpack::decoder::DecoderError as Theirs;
 
 /// The first byte chooses: a block to be read, or what is to be written.
@@ -32,7 +32,7 @@ fn read(block: &[u8]) {
 }
 
 fn ours(block: &[u8]) -> Result<Fields, DecoderError> {
-    let read = |field: Result<gatepost::hpack::HeaderField<'_>, DecoderError>| {
+    let read = |field: Result<gatepost_http2_client::hpack::HeaderField<'_>, DecoderError>| {
         let (field, mut name, mut value) = (field?, Vec::new(), Vec::new());
         field.name.read(&mut name)?;
         field.value.read(&mut value)?;

@@ -7,11 +7,9 @@
 //! Of chunked bodies only what both take must agree: how far the syntax of sizes and trailers is bent is hyper's
 //! choice.
 
-use gatepost::{
-    hooks::{HttpReply, read_http1},
-    memory::MemoryBudget,
-    model::CallFailure,
-};
+use gatepost::hooks::{HttpReply, read_http1};
+use gatepost_api::CallFailure;
+use gatepost_base::memory::MemoryBudget;
 use httparse::{EMPTY_HEADER, Response, Status};
 
 /// The largest answer.

@@ -14,9 +14,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use gatepost::{
+use gatepost_http2_client::{
+    ClientConnection, Config, Exchange, ExchangeFailure, FieldError, HeaderFields, RequestHead,
     hpack::{FieldName, HeaderName, HeaderText, entry, literal},
-    http2::{ClientConnection, Config, Exchange, ExchangeFailure, FieldError, HeaderFields, RequestHead},
 };
 
 const BATCH: usize = 64 << 10;
@@ -292,8 +292,8 @@ impl Run {
             bytes = &bytes[len..];
             let received = self.connection.receive(len);
             for unprocessed in self.connection.take_unprocessed() {
-                let (gatepost::http2::UnprocessedExchange::Refused(exchange)
-                | gatepost::http2::UnprocessedExchange::BeyondGoAway(exchange)) = unprocessed;
+                let (gatepost_http2_client::UnprocessedExchange::Refused(exchange)
+                | gatepost_http2_client::UnprocessedExchange::BeyondGoAway(exchange)) = unprocessed;
                 assert!(!exchange.has_head, "what has an answer was looked at");
                 exchange.fate.handed_back.set(true);
             }

@@ -4,10 +4,8 @@
 //! RFC; each departure is a step of [`Model`], which says the same to the crate in the RFC's own terms.
 
 use bytes::Bytes;
-use gatepost::{
-    model::Rope,
-    patch::{Document, IdentityField, OperationFault, Patch, PatchError, PatchLimits},
-};
+use gatepost_api::Rope;
+use gatepost_json_patch::{Document, IdentityField, OperationFault, Patch, PatchError, PatchLimits};
 use serde_json::{Value, json};
 
 /// The default of what may be copied.

@@ -6,7 +6,7 @@
 
 use std::{borrow::Cow, cell::Cell, fmt::Write as _};
 
-use gatepost::cel::{
+use gatepost_cel::{
     AccessDecision, AccessDecisions, Allowance, Condition, ConditionsDecision, Input, JsonDocument, Request, User,
     decide,
 };

@@ -3,17 +3,15 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use gatepost::{
-    model::{Operation, builtin},
-    wire::pb::k8s::io::{
-        api::{
-            admission::v1::{AdmissionRequest, AdmissionReview},
-            authentication::v1::UserInfo,
-        },
-        apimachinery::pkg::{
-            apis::meta::v1::{GroupVersionKind, GroupVersionResource},
-            runtime::RawExtension,
-        },
+use gatepost_api::{Operation, builtin};
+use gatepost_wire::pb::k8s::io::{
+    api::{
+        admission::v1::{AdmissionRequest, AdmissionReview},
+        authentication::v1::UserInfo,
+    },
+    apimachinery::pkg::{
+        apis::meta::v1::{GroupVersionKind, GroupVersionResource},
+        runtime::RawExtension,
     },
 };
 use prost::Message;

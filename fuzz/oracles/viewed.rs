@@ -1,9 +1,7 @@
 //! Viewed: fields of a review by its view, and by the view of the same review written as JSON.
 
-use gatepost::{
-    model::{Encoding, Gvk, Gvr, Review},
-    wire::pb::k8s::io::api::authentication::v1::UserInfo,
-};
+use gatepost_api::{Encoding, Gvk, Gvr, Review};
+use gatepost_wire::pb::k8s::io::api::authentication::v1::UserInfo;
 use prost::Message;
 
 use super::{

@@ -1,12 +1,10 @@
 //! The three ways in: a review in JSON, in a gRPC message, in Kubernetes' envelope.
 
 use bytes::Bytes;
-use gatepost::{
-    model::{Review, Rope},
-    wire::{
-        envelope, inbound,
-        json_view::{self, ViewError},
-    },
+use gatepost_api::{Review, Rope};
+use gatepost_wire::{
+    envelope, inbound,
+    json_view::{self, ViewError},
 };
 use prost::Message;
 

@@ -2,7 +2,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use clap::ValueEnum;
-use gatepost::wire::{
+use gatepost_wire::{
     pb::k8s::io::{
         api::{
             admission::v1::{AdmissionRequest, AdmissionReview},

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use gatepost::wire::pb::gatepost::v1::{
+use gatepost_wire::pb::gatepost::v1::{
     Claim, Done, Heartbeat, InitializerAnswer, InitializerMessage, InitializerTask, initializer_answer::Outcome,
     initializer_message::Message as ToSidecar, initializers_client::InitializersClient,
     sidecar_message::Message as FromSidecar,

@@ -6,15 +6,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use gatepost::{
-    initialize::{
-        HeadRule, Initializers,
-        controller::SNAPSHOT_INTERVAL,
-        stored_objects::Following,
-        unfinished::{StoredEvent, StoredObject},
-    },
-    live::StoredObjects,
-    model::FailurePolicy,
+use gatepost::live::StoredObjects;
+use gatepost_api::FailurePolicy;
+use gatepost_initializers::{
+    HeadRule, Initializers,
+    controller::SNAPSHOT_INTERVAL,
+    stored_objects::Following,
+    unfinished::{StoredEvent, StoredObject},
 };
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;

@@ -11,16 +11,14 @@ use gatepost_operator::command::{CommandExit, access, block_on, counted, duratio
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
-use crate::{
-    adopt::{
-        AdoptionRequests, AdoptionScope, AdoptionSettings, CONDITION, EVENTS_PATH, FinalizerChange, LEADER_LEASE,
-        Lease, MANAGER, OwnRegistration, REPLICA_LEASE_DURATION, Reason, SeenWebhook, WebhookKey, WebhookStanding,
-        change_finalizer, conditions_document, event, remove_condition, version_without_conditions,
-    },
-    kube::{KubeAccess, KubeClient, KubeError},
-    model::HookType,
-    source::kubernetes::adopting,
+use crate::source::kubernetes::adopting;
+use gatepost_adopt::{
+    AdoptionRequests, AdoptionScope, AdoptionSettings, CONDITION, EVENTS_PATH, FinalizerChange, LEADER_LEASE, Lease,
+    MANAGER, OwnRegistration, REPLICA_LEASE_DURATION, Reason, SeenWebhook, WebhookKey, WebhookStanding,
+    change_finalizer, conditions_document, event, remove_condition, version_without_conditions,
 };
+use gatepost_api::HookType;
+use gatepost_kube_support::{KubeAccess, KubeClient, KubeError};
 
 /// Timeout of `status` for reading the leases.
 const LEASES_TIMEOUT: Duration = Duration::from_secs(2);
@@ -549,7 +547,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::adopt::{Claims, replica_lease, standings};
+    use gatepost_adopt::{Claims, replica_lease, standings};
 
     #[test]
     fn status_names_replicas_that_do_not_call_a_taken_webhook() {

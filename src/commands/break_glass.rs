@@ -11,10 +11,8 @@ use gatepost_operator::command::{CommandExit, block_on, complain, misused, print
 use serde_json::{Value, json};
 
 use self::destination::{Destination, DestinationArgs, MissingName, WriteError};
-use crate::{
-    model::{BreakGlass, break_glass::MAX_OPEN_TIME},
-    snapshot::{self, Problem, SourceFile},
-};
+use gatepost_api::{BreakGlass, break_glass::MAX_OPEN_TIME};
+use gatepost_config::{Problem, SourceFile};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -195,12 +193,12 @@ impl BreakGlassCommand {
 fn checked(document: &Value) -> Result<BreakGlass, String> {
     let files = [SourceFile { name: "break-glass.json".to_owned(), bytes: document.to_string().into() }];
     let no_file = |_: &str| Err(io::ErrorKind::NotFound.into());
-    if let Err(problems) = snapshot::load(&files, &no_file) {
+    if let Err(problems) = gatepost_config::load(&files, &no_file) {
         // It is no file yet, and nobody knows it by that name.
         let output = |problem: Problem| Problem { file: "what was asked for".to_owned(), ..problem }.to_string();
         return Err(problems.into_iter().map(output).collect::<Vec<_>>().join("\n"));
     }
-    snapshot::break_glass(&files)
+    gatepost_config::break_glass(&files)
         .pop()
         .ok_or_else(|| "the document opens nothing; this is a bug in gatepost".to_owned())
 }

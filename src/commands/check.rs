@@ -10,7 +10,6 @@ use super::{
 };
 use crate::{
     hooks::ProbeFailure,
-    model::{Hook, Protocol, Step, Transport, hook::Address},
     rotate::{
         Candidate, OwnAddresses,
         candidate::CandidateCache,
@@ -18,6 +17,7 @@ use crate::{
     },
     runtime::Settings,
 };
+use gatepost_api::{Hook, Protocol, Step, Transport, hook::Address};
 
 const EXAMPLES: &str = "\
 Examples:

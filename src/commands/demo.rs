@@ -24,11 +24,11 @@ use self::{
 use crate::{
     hooks::Method,
     live::{LiveHook, Rotation},
-    model::verdict::REVISION,
-    wire::{
-        pb::k8s::io::api::admission::v1::{AdmissionRequest, AdmissionResponse, AdmissionReview},
-        review_json::from_file,
-    },
+};
+use gatepost_api::verdict::REVISION;
+use gatepost_wire::{
+    pb::k8s::io::api::admission::v1::{AdmissionRequest, AdmissionResponse, AdmissionReview},
+    review_json::from_file,
 };
 
 /// Prefix of annotations of hooks that failed open.

@@ -8,15 +8,15 @@ use serde_json::Value;
 
 use super::load::READ_TIMEOUT;
 use crate::{
-    model::{FailurePolicy, Hook, HookType, Initializer, ResourceInitializers, SideEffects},
     rotate::{Candidate, OnHazard, candidate::CandidateCache},
-    snapshot::{
-        Snapshot,
-        hazards::{Concerned, Finding, Remedy, Severity},
-    },
     source::{FileSource, ReadError},
-    tls::expiry::{self, SOON},
 };
+use gatepost_api::{FailurePolicy, Hook, HookType, Initializer, ResourceInitializers, SideEffects};
+use gatepost_config::{
+    Snapshot,
+    hazards::{Concerned, Finding, Remedy, Severity},
+};
+use gatepost_tls::expiry::{self, SOON};
 
 /// `--hazards`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -272,7 +272,7 @@ mod tests {
     use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, date_time_ymd};
 
     use super::*;
-    use crate::snapshot::{SourceFile, load};
+    use gatepost_config::{SourceFile, load};
 
     fn authority(year: i32) -> String {
         let mut params = CertificateParams::default();

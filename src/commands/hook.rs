@@ -18,14 +18,12 @@ use tonic::{Request, Response, Status, async_trait};
 use tower_service::Service as _;
 
 use super::hook_listener::HookListener;
-use crate::{
-    tls::server_config,
-    wire::pb::{
-        gatepost::v1::admission_server::{Admission, AdmissionServer},
-        k8s::io::{
-            api::admission::v1::{AdmissionRequest, AdmissionResponse, AdmissionReview},
-            apimachinery::pkg::apis::meta::v1 as meta,
-        },
+use gatepost_tls::server_config;
+use gatepost_wire::pb::{
+    gatepost::v1::admission_server::{Admission, AdmissionServer},
+    k8s::io::{
+        api::admission::v1::{AdmissionRequest, AdmissionResponse, AdmissionReview},
+        apimachinery::pkg::apis::meta::v1 as meta,
     },
 };
 
@@ -290,7 +288,7 @@ impl Admission for Service {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::pb::k8s::io::apimachinery::pkg::runtime::RawExtension;
+    use gatepost_wire::pb::k8s::io::apimachinery::pkg::runtime::RawExtension;
 
     #[test]
     fn hook_denies_by_the_value_at_a_place() {

@@ -26,7 +26,7 @@ use tokio::{
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
-use crate::tls::ServerConfig;
+use gatepost_tls::ServerConfig;
 
 /// Bound on a caller's TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);

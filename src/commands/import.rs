@@ -14,13 +14,13 @@ use gatepost_operator::command::{CommandExit, block_on, counted, finish, one_of,
 use self::object::{Object, advice};
 use super::examine::examine;
 use crate::{
-    kube::{KubeAccess, KubeClient, KubeError, List},
-    model::HookType,
     rotate::{OnHazard, OwnAddresses, candidate::CandidateCache},
     runtime::Settings,
-    snapshot::SourceFile,
     source::Contents,
 };
+use gatepost_api::HookType;
+use gatepost_config::SourceFile;
+use gatepost_kube_support::{KubeAccess, KubeClient, KubeError, List};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -2,10 +2,8 @@
 
 use std::{path::Path, time::Duration};
 
-use crate::{
-    snapshot::{self, Snapshot},
-    source::FileSource,
-};
+use crate::source::FileSource;
+use gatepost_config::Snapshot;
 
 /// Timeout of one read of a configuration. Only a person waits for a command: a slow mount may take its time.
 pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(5);
@@ -17,6 +15,6 @@ pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) fn load(path: &Path) -> Result<Snapshot, String> {
     let contents = FileSource::new(path).read(READ_TIMEOUT).map_err(|error| error.to_string())?;
     let shown = path.display();
-    snapshot::load(&contents.files, &|written| contents.reference(written))
+    gatepost_config::load(&contents.files, &|written| contents.reference(written))
         .map_err(|problems| format!("{shown} has problems ({}); see `gatepost check {shown}`", problems.len()))
 }

@@ -30,10 +30,10 @@ use gatepost_operator::{
 };
 
 use crate::{
-    kube::plugin,
     runtime::resources::lower_file_limit,
     telemetry::{Throttle, log},
 };
+use gatepost_kube_support::plugin;
 
 const MANUAL: &str = "\
 Try it:

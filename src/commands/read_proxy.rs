@@ -23,16 +23,16 @@ use tokio::{
 
 use super::logging;
 use crate::{
-    files::BlockingReads,
-    proxy::{Cluster, ProxiedResources, Proxy, ProxySettings, RequestOrigin, listen},
     runtime::{
         ProxyAdmin, Settings as Sizes, UnwaitedRuntime,
         listeners::{Port, is_local},
         resources::raise_file_limit,
     },
     telemetry::{Metrics, TlsReload},
-    tls::{FileCheck, Oldest, ServerFiles, ServerTls},
 };
+use gatepost_base::files::BlockingReads;
+use gatepost_read_proxy::{Cluster, ProxiedResources, Proxy, ProxySettings, RequestOrigin, listen};
+use gatepost_tls::{FileCheck, Oldest, ServerFiles, ServerTls};
 
 /// Address for clients where nothing else is said.
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8443);

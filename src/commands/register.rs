@@ -25,10 +25,8 @@ use self::{
     plan::{Plan, everything, plan_of},
 };
 use super::load::load;
-use crate::{
-    model::HookType,
-    snapshot::{self, Snapshot, hazards::Severity},
-};
+use gatepost_api::HookType;
+use gatepost_config::{Snapshot, hazards::Severity};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -211,7 +209,7 @@ const EVERYTHING: &str = "warning: without --config everything is sent, and whil
                           --failure-policy Ignore";
 
 fn namespace(text: &str) -> Result<String, &'static str> {
-    match snapshot::is_dns_label(text) {
+    match gatepost_config::is_dns_label(text) {
         true => Ok(text.to_owned()),
         false => Err("write the name of a namespace, as in kube-system"),
     }
@@ -220,7 +218,9 @@ fn namespace(text: &str) -> Result<String, &'static str> {
 /// A Certificate of cert-manager.
 fn certificate(text: &str) -> Result<String, &'static str> {
     match text.split_once('/') {
-        Some((namespace, name)) if [namespace].into_iter().chain(name.split('.')).all(snapshot::is_dns_label) => {
+        Some((namespace, name))
+            if [namespace].into_iter().chain(name.split('.')).all(gatepost_config::is_dns_label) =>
+        {
             Ok(text.to_owned())
         }
         _ => Err("write NAMESPACE/NAME of a Certificate, as in gatepost/gatepost"),

@@ -12,11 +12,11 @@ use tokio::time::{sleep, timeout};
 
 use super::source::SourceArgs;
 use crate::{
-    etcd::EtcdClient,
-    kube::{KubeAccess, KubeClient},
     replicas::{AdminUrl, Progress, ReplicasSeen, StatusPlace, ask_all, authorities, read_etcd, read_objects},
     source::SourceLocation,
 };
+use gatepost_etcd_client::EtcdClient;
+use gatepost_kube_support::{KubeAccess, KubeClient};
 
 /// Timeout of one replica's answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);

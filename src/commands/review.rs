@@ -12,16 +12,13 @@ use bytes::Bytes;
 use gatepost_operator::command::{CommandExit, block_on, duration, finish};
 use tokio::runtime::Handle;
 
-use crate::{
-    hooks::{Channel, Method},
-    model::{
-        CallFailure, Endpoint, Step, Unreachable,
-        hook::{Address, EndpointTls},
-    },
-    snapshot::{UrlProblem, parse_url},
-    tls,
-    wire::{answer, outbound::framed, pb::k8s::io::api::admission::v1::AdmissionReview, review_json},
+use crate::hooks::{Channel, Method};
+use gatepost_api::{
+    CallFailure, Endpoint, Step, Unreachable,
+    hook::{Address, EndpointTls},
 };
+use gatepost_config::{UrlProblem, parse_url};
+use gatepost_wire::{answer, outbound::framed, pb::k8s::io::api::admission::v1::AdmissionReview, review_json};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -245,7 +242,8 @@ impl ReviewClient {
     /// # Errors
     /// `Connect` when the endpoint's certificates are unusable.
     pub fn open(endpoint: &Endpoint) -> Result<Self, CallFailure> {
-        let config = |wanted| tls::client_config(wanted, endpoint.transport, &tls::SystemRoots::default());
+        let config =
+            |wanted| gatepost_tls::client_config(wanted, endpoint.transport, &gatepost_tls::SystemRoots::default());
         let tls = endpoint.tls.as_ref().map(config).transpose();
         let tls =
             tls.map_err(|error| CallFailure::Connect(Unreachable::at(Step::Tls, format!("{error}; {}", error.fix()))))?;
@@ -282,7 +280,8 @@ pub async fn ask(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{model::Unreachable, snapshot::parse_url};
+    use gatepost_api::Unreachable;
+    use gatepost_config::parse_url;
 
     #[test]
     fn review_to_a_wrong_address_advises_the_right_one() {

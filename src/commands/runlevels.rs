@@ -10,14 +10,12 @@ use gatepost_operator::command::{CommandExit, access, block_on, complain, print,
 use serde_json::{Value, json};
 
 use super::load::load;
-use crate::{
-    kube::{KubeClient, KubeError},
-    model::Labels,
-    snapshot::{
-        self, Snapshot,
-        hazards::{Advice, LABEL, SYSTEM, levels},
-    },
+use gatepost_api::Labels;
+use gatepost_config::{
+    Snapshot,
+    hazards::{Advice, LABEL, SYSTEM, levels},
 };
+use gatepost_kube_support::{KubeClient, KubeError};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -87,7 +85,7 @@ pub struct Runlevels {
 }
 
 fn namespace(text: &str) -> Result<String, &'static str> {
-    match snapshot::is_dns_label(text) {
+    match gatepost_config::is_dns_label(text) {
         true => Ok(text.to_owned()),
         false => Err("write the name of a namespace: lower-case letters, digits and dashes, at most 63"),
     }
@@ -317,7 +315,7 @@ fn advice(hooks: &[Advice]) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::{SourceFile, load};
+    use gatepost_config::{SourceFile, load};
 
     const HOOK: &str = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: a}\n\
         externalAdmissionHooks: [{name: a, clientConfig: {service: {namespace: policy, name: hook}}, rules: []}]\n";

@@ -22,9 +22,6 @@ use super::{
     adopt::ADOPT_NAMESPACE, examine::HazardsArg, logging, register::upkeep, replicas::StatusPrefix, source::SourceArgs,
 };
 use crate::{
-    adopt::{AdoptionScope, AdoptionSettings},
-    kube::KubeAccess,
-    model::Dispatch,
     replicas::{Replica, StatusPlace},
     review::{Reasons, Speculation},
     rotate::OnInvalid,
@@ -34,8 +31,11 @@ use crate::{
         signals::{Signals, StopSignals},
     },
     source::{SourceLocation, kubernetes::adopting::Upkeep},
-    tls::{Oldest, ServerFiles},
 };
+use gatepost_adopt::{AdoptionScope, AdoptionSettings};
+use gatepost_api::Dispatch;
+use gatepost_kube_support::KubeAccess;
+use gatepost_tls::{Oldest, ServerFiles};
 
 const EXAMPLES: &str = "\
 Examples:

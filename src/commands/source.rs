@@ -5,10 +5,8 @@ use std::path::PathBuf;
 use clap::{ValueEnum, builder::NonEmptyStringValueParser};
 use gatepost_operator::command::access;
 
-use crate::{
-    etcd::{self, Login, TlsFiles},
-    source::{EtcdLocation, KubernetesLocation, SourceLocation, kubernetes::ObjectSelection},
-};
+use crate::source::{EtcdLocation, KubernetesLocation, SourceLocation, kubernetes::ObjectSelection};
+use gatepost_etcd_client::{Login, TlsFiles};
 
 /// Default prefix of the keys in etcd.
 const ETCD_PREFIX: &str = "/gatepost/config/";
@@ -162,7 +160,12 @@ impl SourceArgs {
         let tls = TlsFiles { ca: self.etcd_ca, pair: self.etcd_cert.zip(self.etcd_key) };
         let login =
             self.etcd_user.zip(self.etcd_password_file).map(|(user, password_file)| Login { user, password_file });
-        let access = etcd::EtcdAccess { endpoints: self.etcd_endpoint, tls, login, plaintext: self.etcd_plaintext };
+        let access = gatepost_etcd_client::EtcdAccess {
+            endpoints: self.etcd_endpoint,
+            tls,
+            login,
+            plaintext: self.etcd_plaintext,
+        };
         match access.check() {
             Ok(()) => Ok(EtcdLocation { access, prefix: self.etcd_prefix, files: self.files }),
             Err(error) => Err(error.to_string()),
@@ -197,7 +200,7 @@ mod tests {
             "--etcd-endpoint https://a.example --etcd-endpoint https://b.example:1 --etcd-prefix /x/ --files /f \
              --etcd-ca ca --etcd-cert cert --etcd-key key --etcd-user me --etcd-password-file password",
         );
-        let access = etcd::EtcdAccess {
+        let access = gatepost_etcd_client::EtcdAccess {
             endpoints: vec!["https://a.example".to_owned(), "https://b.example:1".to_owned()],
             tls: TlsFiles { ca: Some("ca".into()), pair: Some(("cert".into(), "key".into())) },
             login: Some(Login { user: "me".to_owned(), password_file: "password".into() }),

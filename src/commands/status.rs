@@ -11,9 +11,9 @@ use super::{
     adopt::{self, ADOPT_NAMESPACE},
     replicas::{self, ReplicaArgs},
 };
-use crate::{
-    model::Revision,
-    replicas::{HookReport, HookStanding, InitializerReport, ReplicaReport, ReplicasSeen, wait},
+use crate::replicas::{HookReport, HookStanding, InitializerReport, ReplicaReport, ReplicasSeen, wait};
+use gatepost_api::{
+    Revision,
     schema::status::{BypassInForce, CallFailures, CallsInVain, OpenGlass, ReplicaFaultKind},
 };
 
@@ -400,8 +400,8 @@ mod tests {
     use crate::{
         live::{Current, ReplicaHealth},
         replicas::{Replica, replica_report},
-        schema::status::ReplicaFault,
     };
+    use gatepost_api::schema::status::ReplicaFault;
 
     fn hook(name: &str, state: HookStanding) -> HookReport {
         HookReport {

@@ -17,15 +17,15 @@ use super::{
     state::ConnectionContext,
 };
 use crate::{
-    model::{Deadline, Phase, Review},
-    offload,
     review::{self, Caller, OtherVersions},
     telemetry::{Metrics, Refused, RequestOutcome, Throttle},
-    wire::{
-        envelope,
-        inbound::{self, ViewError},
-        json_view,
-    },
+};
+use gatepost_api::{Deadline, Phase, Review};
+use gatepost_base::offload;
+use gatepost_wire::{
+    envelope,
+    inbound::{self, ViewError},
+    json_view,
 };
 
 /// Answers one review over gRPC, whatever happens in it.

@@ -12,11 +12,9 @@ use serde_json::json;
 use tonic::Code;
 
 use super::{head::Format, outgoing::Outgoing, refusal::Refusal};
-use crate::{
-    model::{Encoding, Review, Verdict},
-    offload,
-    wire::outbound,
-};
+use gatepost_api::{Encoding, Review, Verdict};
+use gatepost_base::offload;
+use gatepost_wire::outbound;
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");

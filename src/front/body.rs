@@ -30,11 +30,9 @@ use smallvec::SmallVec;
 use tokio::time::Sleep;
 
 use super::{inflight::InflightGuard, refusal::Refusal};
-use crate::{
-    model::{Deadline, Rope},
-    telemetry::Metrics,
-    wire::inbound::FRAME_HEAD,
-};
+use crate::telemetry::Metrics;
+use gatepost_api::{Deadline, Rope};
+use gatepost_wire::inbound::FRAME_HEAD;
 
 /// Time for a review to arrive, however slowly it comes.
 const ARRIVAL_GRACE: Duration = Duration::from_secs(5);

@@ -15,11 +15,8 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header, request::Parts};
 
 use super::refusal::Refusal;
-use crate::{
-    cel,
-    model::{Deadline, Hops, Labels},
-    wire::{names, namespace},
-};
+use gatepost_api::{Deadline, Hops, Labels};
+use gatepost_wire::{names, namespace};
 
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
@@ -229,7 +226,7 @@ fn grpc_timeout(value: &[u8]) -> Option<Duration> {
 /// A duration without a sign, as Go's `time.ParseDuration` reads it: `10s`, `1m30s`, `500ms`, `1.5h`.
 fn go_duration(text: &str) -> Option<Duration> {
     let unsigned = Some(text).filter(|text| !text.starts_with(['+', '-']))?;
-    u64::try_from(cel::parse_go_duration(unsigned)?).ok().map(Duration::from_nanos)
+    u64::try_from(gatepost_cel::parse_go_duration(unsigned)?).ok().map(Duration::from_nanos)
 }
 
 #[cfg(test)]

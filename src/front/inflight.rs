@@ -19,10 +19,8 @@ use super::{
     outgoing::Outgoing,
     refusal::Refusal,
 };
-use crate::{
-    memory::{MemoryBudget, Purpose, Reservation},
-    model::Deadline,
-};
+use gatepost_api::Deadline;
+use gatepost_base::memory::{MemoryBudget, Purpose, Reservation};
 
 /// Approximate memory of a review besides its bytes: its stream, its task, and its calls of a few hooks.
 const REVIEW_OVERHEAD: usize = 8 << 10;

@@ -12,7 +12,7 @@ use super::{
     accept::client::{Places, Session},
     refusal::Refusal,
 };
-use crate::memory::{MemoryBudget, Purpose, Reservation};
+use gatepost_base::memory::{MemoryBudget, Purpose, Reservation};
 
 /// Largest header list of one call. Namespace labels travel in it.
 pub(super) const MAX_HEADER_LIST: u32 = 16 << 10;

@@ -14,7 +14,8 @@ use std::{
 
 use bytes::{Buf, Bytes};
 
-use crate::{initialize::hub::TaskMessage, memory::Reservation};
+use gatepost_base::memory::Reservation;
+use gatepost_initializers::hub::TaskMessage;
 
 /// Time for a verdict beyond its deadline to be written.
 const WRITE_GRACE: Duration = Duration::from_secs(2);

@@ -49,7 +49,9 @@ use std::time::Duration;
 use http::StatusCode;
 use tonic::Code;
 
-use crate::{model::Hops, telemetry::Refused, wire::inbound::ViewError};
+use crate::telemetry::Refused;
+use gatepost_api::Hops;
+use gatepost_wire::inbound::ViewError;
 
 /// Reason why a call ends without a verdict.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

@@ -7,11 +7,9 @@ use super::{
     head::media_type,
     refusal::{Refusal, shortened},
 };
-use crate::{
-    model::{Phase, registration::Segment},
-    review::OtherVersions,
-    wire::names,
-};
+use crate::review::OtherVersions;
+use gatepost_api::{Phase, registration::Segment};
+use gatepost_wire::names;
 
 /// Destination of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

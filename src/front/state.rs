@@ -19,12 +19,8 @@ use super::{
     outgoing::Outgoing,
     refusal::Refusal,
 };
-use crate::{
-    live::ReplicaHealth,
-    memory::{MemoryBudget, Purpose},
-    review::AdmissionDeps,
-    telemetry::Reading,
-};
+use crate::{live::ReplicaHealth, review::AdmissionDeps, telemetry::Reading};
+use gatepost_base::memory::{MemoryBudget, Purpose};
 
 /// State that all connections share.
 #[derive(Debug)]

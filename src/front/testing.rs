@@ -21,10 +21,10 @@ use super::{
 };
 use crate::{
     live::{Current, ReplicaHealth},
-    memory::MemoryBudget,
     review::{AdmissionDeps, Reasons, Speculation},
     telemetry::Audit,
 };
+use gatepost_base::memory::MemoryBudget;
 
 /// A framed review with uid "u", of an unknown kind, and operation CREATE.
 pub(super) const MESSAGE: &[u8] =

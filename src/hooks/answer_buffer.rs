@@ -7,10 +7,8 @@ use std::sync::{
 
 use bytes::Bytes;
 
-use crate::{
-    memory::{MemoryBudget, Purpose, Reservation},
-    model::CallFailure,
-};
+use gatepost_api::CallFailure;
+use gatepost_base::memory::{MemoryBudget, Purpose, Reservation};
 
 /// Memory for the answers of one hook, over all its connections.
 ///

@@ -11,7 +11,7 @@ use std::{
 use smallvec::SmallVec;
 
 use super::{protocol::HookRequest, reply::Reply};
-use crate::model::{CallFailure, Hops, Rope};
+use gatepost_api::{CallFailure, Hops, Rope};
 
 /// Maximum number of resends of a call that its hook has not processed.
 const MAX_RESENDS: u8 = 2;

@@ -12,7 +12,7 @@ use super::{
     patch_rates::PatchRates,
     worker_client::WorkerClient,
 };
-use crate::model::Endpoint;
+use gatepost_api::Endpoint;
 
 /// The live connections to one endpoint: one client for each worker, so that a request crosses no thread, and a spare one
 /// for retries. HTTP/2 connections are opened ahead. When the last reference is dropped, they close with their last calls.

@@ -11,10 +11,8 @@ use tokio::{
 };
 
 use super::call::Call;
-use crate::{
-    clock::now,
-    model::{CallFailure, Unreachable},
-};
+use gatepost_api::{CallFailure, Unreachable};
+use gatepost_base::clock::now;
 
 /// Channel for the result of a probe: whether there is a connection.
 pub(super) type Probe = oneshot::Sender<Result<(), Unreachable>>;

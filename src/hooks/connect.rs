@@ -27,10 +27,8 @@ use super::{
     connection_budget::{CountGuard, Slot},
     resolver::Resolver,
 };
-use crate::{
-    model::{Endpoint, Step, Unreachable, hook::Address},
-    tls::reason,
-};
+use gatepost_api::{Endpoint, Step, Unreachable, hook::Address};
+use gatepost_tls::reason;
 
 /// Time without any acknowledgement after which a peer is dead, so that half-open connections to dead pods end
 /// (kubernetes/kubernetes#80313). Also the time after which keepalive probes begin on an idle connection.

@@ -20,10 +20,10 @@ use super::{
     reply::MAX_ANSWER,
     resolver::{Resolver, ServiceAddresses},
 };
-use crate::{
+use gatepost_api::{Endpoint, Step, Transport, Unreachable, hook::Address};
+use gatepost_base::{
     clock::{Backoff, chance, jittered},
     memory::MemoryBudget,
-    model::{Endpoint, Step, Transport, Unreachable, hook::Address},
 };
 
 /// Maximum time for lookup, connection, TLS and HTTP handshake together.

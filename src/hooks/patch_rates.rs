@@ -14,7 +14,7 @@ use std::{
 
 use rustc_hash::FxHasher;
 
-use crate::model::Review;
+use gatepost_api::Review;
 
 /// Number of entries. A kind that is never patched has none.
 const ENTRIES: usize = 64;

@@ -12,23 +12,21 @@ use super::{
     protocol::{GrpcRequest, HookRequest, HttpRequest, Method},
     reply::{HttpReply, Reply},
 };
-use crate::{
-    clock::now,
-    model::{CallFailure, Hook, HookType, Hops, HttpForm, Protocol, Rope, Step, Transport, Unreachable},
-    wire::{
-        answer,
-        encodings::Encodings,
-        inbound, names,
-        outbound::framed,
-        pb::k8s::io::{
-            api::{
-                admission::v1::{AdmissionRequest, AdmissionReview},
-                authentication::v1::UserInfo,
-            },
-            apimachinery::pkg::runtime::RawExtension,
+use gatepost_api::{CallFailure, Hook, HookType, Hops, HttpForm, Protocol, Rope, Step, Transport, Unreachable};
+use gatepost_base::clock::now;
+use gatepost_wire::{
+    answer,
+    encodings::Encodings,
+    inbound, names,
+    outbound::framed,
+    pb::k8s::io::{
+        api::{
+            admission::v1::{AdmissionRequest, AdmissionReview},
+            authentication::v1::UserInfo,
         },
-        request,
+        apimachinery::pkg::runtime::RawExtension,
     },
+    request,
 };
 
 /// UID by which a hook can recognise the review of a probe.
@@ -298,10 +296,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::{
-        model::{Operation, Review, ReviewVersion},
-        wire::{envelope, json_view},
-    };
+    use gatepost_api::{Operation, Review, ReviewVersion};
+    use gatepost_wire::{envelope, json_view};
 
     #[test]
     fn a_probe_passes_only_if_the_hook_reports_serving() {

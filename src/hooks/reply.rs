@@ -10,7 +10,7 @@ use bytes::Bytes;
 use flate2::bufread::MultiGzDecoder;
 
 use super::answer_buffer::{AnswerBudget, AnswerBuffer, AnswerMemory};
-use crate::model::CallFailure;
+use gatepost_api::CallFailure;
 
 /// Maximum size of a hook's answer: that of the largest review, which some hooks send back with it.
 pub(super) const MAX_ANSWER: usize = 16 << 20;
@@ -169,7 +169,7 @@ mod tests {
     use flate2::{Compression, write::GzEncoder};
 
     use super::*;
-    use crate::{
+    use gatepost_base::{
         memory::{MemoryBudget, Purpose},
         offload::LARGE,
     };

@@ -17,7 +17,7 @@ use tokio::{
     time::{self, timeout},
 };
 
-use crate::clock::{Age, Moment, Slept, slept};
+use gatepost_base::clock::{Age, Moment, Slept, slept};
 
 /// Maximum number of simultaneous lookups. `getaddrinfo` blocks its thread for as long as the name servers are silent.
 const MAX_LOOKUPS: usize = 16;

@@ -40,11 +40,9 @@ use super::{
     http1::{IdleArbiter, Pool},
     http2::Http2Connection,
 };
-use crate::{
-    clock::now,
-    model::{CallFailure, Step, Unreachable},
-    telemetry::faults,
-};
+use crate::telemetry::faults;
+use gatepost_api::{CallFailure, Step, Unreachable};
+use gatepost_base::clock::now;
 
 /// Pause after a panic: a task that panics again and again must not make its worker spin.
 const RESTART_DELAY: Duration = Duration::from_millis(50);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::cel::{AccessCheck, AccessDecision, User};
+use gatepost_cel::{AccessCheck, AccessDecision, User};
 
 /// Access checks that may wait at once, of all requests.
 const QUESTIONS: usize = 1024;
@@ -61,7 +61,7 @@ impl Authorizer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cel::{AccessTarget, Subject};
+    use gatepost_cel::{AccessTarget, Subject};
 
     #[test]
     fn no_more_checks_wait_than_there_is_room_for() {

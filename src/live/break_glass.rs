@@ -17,7 +17,7 @@ use std::{
 use arc_swap::ArcSwap;
 use smallvec::SmallVec;
 
-use crate::model::BreakGlass;
+use gatepost_api::BreakGlass;
 
 /// A document opened so far in the future is not open yet. Clocks of machines that work together differ by less.
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(5 * 60);

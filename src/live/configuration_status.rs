@@ -11,10 +11,8 @@ use std::{
 use arc_swap::{ArcSwap, ArcSwapOption};
 
 use super::rotation::RetiredEntry;
-use crate::{
-    model::Revision,
-    snapshot::{Problem, Relaxation},
-};
+use gatepost_api::Revision;
+use gatepost_config::{Problem, Relaxation};
 
 /// The latest value of something, if there is one; read without a lock.
 #[derive(Debug)]

@@ -11,11 +11,9 @@ use super::{
     labelled::Labelled,
     segment_moves::SegmentMoves,
 };
-use crate::{
-    clock::{self, Slept, slept},
-    initialize::{Hub, StoredObjects, desk::DeskLimits},
-    model::registration::Segment,
-};
+use gatepost_api::registration::Segment;
+use gatepost_base::clock::{self, Slept, slept};
+use gatepost_initializers::{Hub, StoredObjects, desk::DeskLimits};
 
 /// The generation in force, swapped as one, read without a lock.
 #[derive(Debug)]

@@ -8,10 +8,8 @@ use std::{
 use arc_swap::{ArcSwapOption, Guard};
 use tokio::sync::{Notify, watch};
 
-use crate::{
-    clock::{Moment, Slept, slept},
-    model::Served,
-};
+use gatepost_api::Served;
+use gatepost_base::clock::{Moment, Slept, slept};
 
 /// Age below which an unknown resource does not trigger a refresh: it belongs to another cluster.
 const JUST_READ: Duration = Duration::from_secs(2);

@@ -9,10 +9,10 @@ use std::{
 use super::rotation::Rotation;
 use crate::{
     hooks::{Channel, PatchRates, ProbeFailure},
-    model::{Endpoint, FailurePolicy, Hook, HookType, Protocol, Revision, SideEffects},
-    snapshot::Snapshot,
     telemetry::{BypassMetrics, HookMetrics, InitializerMetrics},
 };
+use gatepost_api::{Endpoint, FailurePolicy, Hook, HookType, Protocol, Revision, SideEffects};
+use gatepost_config::Snapshot;
 
 /// Terms of calling a hook: one entry's endpoint (TLS included), path, form and version, side effects and timeout, and
 /// the channel to that endpoint. While a hook moves this is its former entry's, whole: rules, selectors and failure

@@ -18,13 +18,13 @@ use super::{
     current::Current,
     generation::Generation,
 };
-use crate::{
-    initialize::desk::NameState,
-    model::FailurePolicy,
+use crate::telemetry::{Attendance, RecentCallFailures};
+use gatepost_api::{
+    FailurePolicy,
     schema::status::{ReplicaFault, ReplicaFaultKind},
-    telemetry::{Attendance, RecentCallFailures},
-    tls::ServerTls,
 };
+use gatepost_initializers::desk::NameState;
+use gatepost_tls::ServerTls;
 
 /// What this replica reports about itself.
 #[derive(Debug)]
@@ -203,11 +203,9 @@ pub fn attendance(current: &Current, now: Instant) -> Vec<Attendance> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        model::Revision,
-        snapshot::{SourceFile, load},
-        telemetry::{InitializerOutcome, Metrics},
-    };
+    use crate::telemetry::{InitializerOutcome, Metrics};
+    use gatepost_api::Revision;
+    use gatepost_config::{SourceFile, load};
 
     fn configured(metrics: &Metrics) -> ReplicaHealth {
         let one = |name: &str, policy: &str| {

@@ -14,10 +14,8 @@ use std::{
 use arc_swap::{ArcSwap, Guard};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::{
-    clock::{Age, Moment, Slept, slept},
-    model::Labels,
-};
+use gatepost_api::Labels;
+use gatepost_base::clock::{Age, Moment, Slept, slept};
 
 /// Without a sign of life from the apiserver for so long, what is known is too old to decide on. It sends one at least
 /// every minute (a bookmark), and the follower asks anew before that.

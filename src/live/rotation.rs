@@ -2,7 +2,8 @@
 
 use std::{sync::Arc, time::SystemTime};
 
-use crate::{hooks::ProbeFailure, model::Endpoint};
+use crate::hooks::ProbeFailure;
+use gatepost_api::Endpoint;
 
 /// State of a hook in rotation.
 ///
@@ -171,7 +172,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::model::{Step, Unreachable};
+    use gatepost_api::{Step, Unreachable};
 
     fn at(second: u64) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(second)

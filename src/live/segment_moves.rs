@@ -13,7 +13,8 @@ use std::{
 };
 
 use super::freshness::STALE_AFTER;
-use crate::{model::registration::Segment, snapshot::Snapshot};
+use gatepost_api::registration::Segment;
+use gatepost_config::Snapshot;
 
 /// For so long after a move a later segment may belong to a request of which an earlier one was decided before the move:
 /// as long as an apiserver lets a whole write take, and by as much as replicas may differ.
@@ -93,7 +94,7 @@ fn have_moved(before: &Segments<'_>, after: &Segments<'_>, removed: &Removed) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::{self, SourceFile};
+    use gatepost_config::SourceFile;
 
     fn snapshot(hooks: &[(&str, bool)]) -> Snapshot {
         let entry = |(name, isolate): &(&str, bool)| {
@@ -108,7 +109,7 @@ mod tests {
              externalAdmissionHooks:\n{hooks}"
         );
         let files = [SourceFile { name: "t.yaml".into(), bytes: text.into() }];
-        snapshot::load(&files, &|path| std::fs::read(path)).unwrap()
+        gatepost_config::load(&files, &|path| std::fs::read(path)).unwrap()
     }
 
     /// Is a later segment unsettled once these have been in force, one a second?

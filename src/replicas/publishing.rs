@@ -10,11 +10,11 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::replica_report;
 use crate::{
-    etcd::{EtcdAccess, EtcdClient},
-    kube::{self, ReloadingClient},
     live::{Rejection, ReplicaHealth, RetiredEntry},
     source::{EtcdLocation, ReadError},
 };
+use gatepost_etcd_client::{EtcdAccess, EtcdClient};
+use gatepost_kube_support::ReloadingClient;
 
 /// Interval at which changes are looked for.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -164,7 +164,7 @@ pub enum StatusPlace {
     /// In a cluster: the status of each configuration object.
     Kubernetes {
         /// The apiserver, and as whom it is asked.
-        access: kube::KubeAccess,
+        access: gatepost_kube_support::KubeAccess,
         /// Are objects that hold hooks kept, when they are deleted, until the hooks have drained?
         finalizer: bool,
     },

@@ -9,11 +9,13 @@ use gatepost_replicas::{
 
 use crate::{
     live::{BreakGlasses, Generation, LiveHook, Rejection, ReplicaHealth, RetiredEntry, Rotation, attendance},
-    model::{Bypass, FailurePolicy},
-    schema::status::{BypassInForce, CallFailures, CallsInVain, OpenGlass, ReplicaFault},
-    snapshot::Snapshot,
     telemetry::{Attendance, RecentCallFailures, RecentInVain},
 };
+use gatepost_api::{
+    Bypass, FailurePolicy,
+    schema::status::{BypassInForce, CallFailures, CallsInVain, OpenGlass, ReplicaFault},
+};
+use gatepost_config::Snapshot;
 
 /// Maximum number of problems of a rejected configuration; `/configz` has all of them.
 const MAX_PROBLEMS: usize = 8;

@@ -27,8 +27,8 @@ use super::{context::Caller, failure};
 use crate::{
     hooks::{GrpcRequest, HookRequest, HttpRequest, Method, ProcessingEvidence, Reply, Reuse},
     live::LiveHook,
-    model::{CallFailure, HookType, Protocol, Review},
 };
+use gatepost_api::{CallFailure, HookType, Protocol, Review};
 
 /// Most pauses that a hook may ask for by Retry-After. As upstream (`client-go/rest/with_retry.go`).
 const MAX_RESTS: u8 = 10;

@@ -14,11 +14,9 @@ use super::{
     record::{CallRecord, Ending},
     status,
 };
-use crate::{
-    model::{BreakGlass, StatusInfo, Verdict},
-    telemetry::HookOutcome,
-    wire::answer::{shortened, shortened_to},
-};
+use crate::telemetry::HookOutcome;
+use gatepost_api::{BreakGlass, StatusInfo, Verdict};
+use gatepost_wire::answer::{shortened, shortened_to};
 
 /// The most bytes of what was said that a record holds.
 const MAX_MESSAGE: usize = 1024;

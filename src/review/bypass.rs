@@ -9,11 +9,11 @@ use smallvec::SmallVec;
 
 use crate::{
     live::{Generation, break_glass::Open},
-    model::{Bypass, BypassEffect, Review, Verdict},
-    snapshot::Eligibility,
     telemetry::Metrics,
-    wire::groups,
 };
+use gatepost_api::{Bypass, BypassEffect, Review, Verdict};
+use gatepost_config::Eligibility;
+use gatepost_wire::groups;
 
 /// Prefix of the annotations that name the bypass rules which applied.
 const BYPASSED: &str = "bypass.gatepost.dev";

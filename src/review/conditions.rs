@@ -14,17 +14,19 @@ use tokio::{sync::oneshot, time::timeout_at};
 
 use super::status::{self, StatusError};
 use crate::{
-    cel::{
-        self, AccessCheck, AccessDecision, AccessDecisions, Allowance, Condition, ConditionsDecision, Input,
-        JsonDocument, Request,
-    },
-    clock::now,
     live::{Authorizer, LiveHook, authorizer::Decided},
-    model::{ContainerEnds, Deadline, Encoding, Gvk, Gvr, Review, RuleTarget},
-    offload::{self, LARGE},
     telemetry::HookMetrics,
-    wire::encodings,
 };
+use gatepost_api::{ContainerEnds, Deadline, Encoding, Gvk, Gvr, Review, RuleTarget};
+use gatepost_base::{
+    clock::now,
+    offload::{self, LARGE},
+};
+use gatepost_cel::{
+    AccessCheck, AccessDecision, AccessDecisions, Allowance, Condition, ConditionsDecision, Input, JsonDocument,
+    Request,
+};
+use gatepost_wire::encodings;
 
 /// Steps that one request may take on its worker's thread: about two milliseconds.
 const MAX_STEPS: u64 = 50_000;
@@ -172,7 +174,7 @@ impl<'a> Conditions<'a> {
         } else {
             inputs.without_objects.get_or_init(|| self.input(false))
         };
-        Some(cel::decide(conditions, input, &allowance))
+        Some(gatepost_cel::decide(conditions, input, &allowance))
     }
 
     /// The input, for whose making steps are taken.
@@ -210,7 +212,7 @@ impl<'a> Conditions<'a> {
             let evaluate = |SlowConditions { hook, conditions, metrics }: &SlowConditions| {
                 let (began, steps) = (Instant::now(), Cell::new(MAX_STEPS_BESIDE));
                 let allowance = Allowance { steps: &steps, over: &|| Instant::now() >= until };
-                let result = ConditionsResult::try_from(cel::decide(conditions, &input, &allowance));
+                let result = ConditionsResult::try_from(gatepost_cel::decide(conditions, &input, &allowance));
                 metrics.conditions_evaluated(worker, began.elapsed());
                 (*hook, result)
             };
@@ -366,9 +368,9 @@ impl<'a> Access<'a> {
 }
 
 /// The user who makes the request.
-pub(super) fn user_of(review: &Review) -> Result<cel::User, String> {
+pub(super) fn user_of(review: &Review) -> Result<gatepost_cel::User, String> {
     let user = encodings::user_of(review).map_err(|failure| failure.to_string())?;
-    Ok(cel::User {
+    Ok(gatepost_cel::User {
         uid: user.uid.unwrap_or_default(),
         groups: user.groups,
         extra: user.extra.into_iter().map(|(key, values)| (key, values.items)).collect(),

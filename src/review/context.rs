@@ -16,17 +16,19 @@ use super::{
     status::{self, StatusError},
 };
 use crate::{
-    clock::now,
     live::{
         Authorizer, BreakGlasses, ConfigurationStatus, Current, Discovery, Generation, Namespaces,
         discovery::DiscoveryView,
     },
-    memory::MemoryBudget,
-    model::{Deadline, Dispatch, Hops, Labels, Phase, ResourceInitializers, Review, registration::Segment},
-    offload::{self, LARGE},
-    patch::Patch,
     telemetry::{Audit, Metrics},
 };
+use gatepost_api::{Deadline, Dispatch, Hops, Labels, Phase, ResourceInitializers, Review, registration::Segment};
+use gatepost_base::{
+    clock::now,
+    memory::MemoryBudget,
+    offload::{self, LARGE},
+};
+use gatepost_json_patch::Patch;
 
 /// An apiserver that takes longer to list what it serves is not waited for: hooks that may mean the request in another
 /// version then fail their call.

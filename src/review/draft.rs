@@ -9,10 +9,10 @@ use super::{
     status::StatusError,
 };
 use crate::{
-    initialize::Initializers,
     live::LiveHook,
     telemetry::{InitializerOutcome, RequestOutcome},
 };
+use gatepost_initializers::Initializers;
 
 /// Most hooks whose turn did not come in time that are named one by one.
 const MAX_NAMED_OUT_OF_TIME: usize = 64;

@@ -12,14 +12,11 @@ use super::{
     context::ReviewContext,
     status::{self, StatusError},
 };
-use crate::{
-    clock::now,
-    live::{Namespaces, namespaces::NamespaceView},
-    model::{Labels, Operation, Review, RuleTarget, Selector},
-    offload::LARGE,
-    snapshot::NAME_LABEL,
-    wire::labels,
-};
+use crate::live::{Namespaces, namespaces::NamespaceView};
+use gatepost_api::{Labels, Operation, Review, RuleTarget, Selector};
+use gatepost_base::{clock::now, offload::LARGE};
+use gatepost_config::NAME_LABEL;
+use gatepost_wire::labels;
 
 /// An apiserver that takes longer to answer about a namespace is not waited for, nor for more than half of the time that
 /// is left: failure policies decide, and other hooks need their time.

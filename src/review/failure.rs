@@ -9,10 +9,8 @@ use super::{
     facts::SelectorError,
     status::{self, StatusError},
 };
-use crate::{
-    model::{CallFailure, FailureKind, FailurePolicy, Initializer, ResourceInitializers, StatusInfo},
-    telemetry::{HookOutcome, InitializerOutcome},
-};
+use crate::telemetry::{HookOutcome, InitializerOutcome};
+use gatepost_api::{CallFailure, FailureKind, FailurePolicy, Initializer, ResourceInitializers, StatusInfo};
 
 /// Is a hook passed over where it cannot do its part? `fail_open_override`: a bypass says so, whatever its policy.
 pub(super) fn fails_open(policy: FailurePolicy, fail_open_override: bool) -> bool {

@@ -27,14 +27,14 @@ use super::{
     status::{self, StatusError},
     verdict::MAX_WARNINGS,
 };
-use crate::{
-    cel::{AccessCheck, AccessTarget, ResourceAccess, Subject},
-    clock::now,
-    initialize::{Initialization, Initializers, RefusedList, check_known, create, needs_permission},
-    model::{FailurePolicy, Gvr, Initializer, Operation, ResourceInitializers, Review, Verdict, initialization::VERB},
-    telemetry::InitializerOutcome,
-    wire::{annotations, groups},
+use crate::telemetry::InitializerOutcome;
+use gatepost_api::{
+    FailurePolicy, Gvr, Initializer, Operation, ResourceInitializers, Review, Verdict, initialization::VERB,
 };
+use gatepost_base::clock::now;
+use gatepost_cel::{AccessCheck, AccessTarget, ResourceAccess, Subject};
+use gatepost_initializers::{Initialization, Initializers, RefusedList, check_known, create, needs_permission};
+use gatepost_wire::{annotations, groups};
 
 /// The annotation by which a client that may says which initializers a new object gets: names joined by commas, or ""
 /// for none. An apiserver drops `metadata.initializers`, which had this purpose.

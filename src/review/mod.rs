@@ -36,11 +36,9 @@ pub use self::{
     record::{CallRecord, Change, Decider, Ending},
     verdict::{Combined, Dropped, combine},
 };
-use crate::{
-    clock::now,
-    model::{Review, Verdict, verdict::REVISION},
-    telemetry::RequestOutcome,
-};
+use crate::telemetry::RequestOutcome;
+use gatepost_api::{Review, Verdict, verdict::REVISION};
+use gatepost_base::clock::now;
 
 /// Decides one review, in one generation from beginning to end.
 ///

@@ -31,12 +31,12 @@ use super::{
     status,
 };
 use crate::{
-    clock::now,
     hooks::RequestKind,
     live::{LiveHook, discovery::DiscoveryView},
-    model::{CallFailure, Dispatch, HookType, ProposedPatch, Reinvocation, Review, StatusCause, StatusInfo},
-    snapshot::HookSet,
 };
+use gatepost_api::{CallFailure, Dispatch, HookType, ProposedPatch, Reinvocation, Review, StatusCause, StatusInfo};
+use gatepost_base::clock::now;
+use gatepost_config::HookSet;
 
 /// Hooks that are asked together, and others between them.
 struct Batch<'a> {

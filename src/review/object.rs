@@ -7,12 +7,10 @@ use std::{
 
 use bytes::Bytes;
 
-use crate::{
-    memory::{MemoryBudget, Purpose, Reservation},
-    model::{Encoding, Review, Rope},
-    patch::{Changes, Document, IdentityField, Patch, PatchError, PatchLimits},
-    wire::encodings,
-};
+use gatepost_api::{Encoding, Review, Rope};
+use gatepost_base::memory::{MemoryBudget, Purpose, Reservation};
+use gatepost_json_patch::{Changes, Document, IdentityField, Patch, PatchError, PatchLimits};
+use gatepost_wire::encodings;
 
 const MIB: usize = 1 << 20;
 /// Memory for opening parts of an object: enough for small ones, and the most for any.

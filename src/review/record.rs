@@ -15,11 +15,11 @@ use super::{
 use crate::{
     hooks::{AnswerHold, Reply},
     live::LiveHook,
-    model::{Answer, CallFailure, FailureKind, FailurePolicy, HookType, HttpForm, ProposedPatch, Protocol},
-    patch::{Patch, PatchError},
     telemetry::{HookMetrics, HookOutcome, RejectionCause},
-    wire::{answer, http_answer},
 };
+use gatepost_api::{Answer, CallFailure, FailureKind, FailurePolicy, HookType, HttpForm, ProposedPatch, Protocol};
+use gatepost_json_patch::{Patch, PatchError};
+use gatepost_wire::{answer, http_answer};
 
 /// A hook, or anything else that decides about requests.
 pub trait Decider: Debug + Sync {

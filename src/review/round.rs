@@ -20,13 +20,15 @@ use super::{
     select::SelectedHook,
 };
 use crate::{
-    clock::now,
     hooks::{AnswerHold, Call, FailedCall, HttpReply, ProcessingEvidence, Reply, Responses},
-    model::{CallFailure, Protocol, Review, SideEffects},
-    offload::{self, LARGE},
     telemetry::Repeat,
-    wire::encodings::{Encodings, HookEncoding},
 };
+use gatepost_api::{CallFailure, Protocol, Review, SideEffects};
+use gatepost_base::{
+    clock::now,
+    offload::{self, LARGE},
+};
+use gatepost_wire::encodings::{Encodings, HookEncoding};
 
 /// A hook that ends the call itself so shortly before our deadline has run out of time.
 const CLOCK_TOLERANCE: Duration = Duration::from_millis(5);

@@ -17,12 +17,12 @@ use super::{
     status::{self, StatusError},
 };
 use crate::{
-    cel::Condition,
     live::{LiveHook, Rotation, discovery::DiscoveryView},
-    model::{CallFailure, HookType, Review, RuleTarget, Served, registration::Segment},
-    snapshot::{HookSet, How, Matched, WantedVersion},
     telemetry::UnmetConditions,
 };
+use gatepost_api::{CallFailure, HookType, Review, RuleTarget, Served, registration::Segment};
+use gatepost_cel::Condition;
+use gatepost_config::{HookSet, How, Matched, WantedVersion};
 
 /// A hook that is to be asked.
 #[derive(Debug)]

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use crate::{
-    live::Rejection,
-    model::{CallFailure, Denial, Gvr, Review, RuleTarget, StatusCause, StatusInfo},
-};
+use crate::live::Rejection;
+use gatepost_api::{CallFailure, Denial, Gvr, Review, RuleTarget, StatusCause, StatusInfo};
 
 /// A rejection on its way up; boxed because it is large and rare.
 pub(super) type StatusError = Box<StatusInfo>;
@@ -248,7 +246,9 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::{live::STALE_AFTER, model::Revision, snapshot::Problem};
+    use crate::live::STALE_AFTER;
+    use gatepost_api::Revision;
+    use gatepost_config::Problem;
 
     #[test]
     fn a_rejected_configuration_is_named_by_its_place_and_never_by_its_content() {

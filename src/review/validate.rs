@@ -8,11 +8,9 @@ use super::{
     select::{self, Selection, SelectionError},
     status,
 };
-use crate::{
-    live::discovery::DiscoveryView,
-    model::{HookType, Review},
-    snapshot::Matched,
-};
+use crate::live::discovery::DiscoveryView;
+use gatepost_api::{HookType, Review};
+use gatepost_config::Matched;
 
 /// Asks the validating hooks that this request is for, all at once.
 pub(super) async fn validate<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'a>) -> Flow {

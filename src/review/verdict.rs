@@ -15,11 +15,9 @@ use super::{
     record::{CallRecord, Change, Ending},
     status,
 };
-use crate::{
-    model::{HookType, StatusCause, StatusInfo, Verdict},
-    telemetry::DroppedAnnotation,
-    wire::answer::{JSON_PATCH, MOST_ANNOTATIONS},
-};
+use crate::telemetry::DroppedAnnotation;
+use gatepost_api::{HookType, StatusCause, StatusInfo, Verdict};
+use gatepost_wire::answer::{JSON_PATCH, MOST_ANNOTATIONS};
 
 /// Prefix of the annotations that say of each call of a mutating hook whether it changed the object. Upstream:
 /// `W/mutating/dispatcher.go`.
@@ -359,7 +357,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{model::FailurePolicy, review::record::Decider};
+    use crate::review::record::Decider;
+    use gatepost_api::FailurePolicy;
 
     #[derive(Debug)]
     struct Named(&'static str);

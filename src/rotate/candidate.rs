@@ -11,18 +11,14 @@ use rustls::ClientConfig;
 use sha2::{Digest, Sha256};
 
 use super::hazards::{OnHazard, OwnAddresses};
-use crate::{
-    clock::Pauses,
-    model::{
-        BreakGlass, Endpoint, Revision,
-        hook::{EndpointTls, Transport},
-    },
-    snapshot::{
-        self, CheckedFile, HeldBackDocument, LastGoodDocuments, Loaded, NO_PAUSE, Pause, Problem, RefusedFiles,
-        Snapshot,
-    },
-    source::Contents,
-    tls,
+use crate::source::Contents;
+use gatepost_api::{
+    BreakGlass, Endpoint, Revision,
+    hook::{EndpointTls, Transport},
+};
+use gatepost_base::clock::Pauses;
+use gatepost_config::{
+    CheckedFile, HeldBackDocument, LastGoodDocuments, Loaded, NO_PAUSE, Pause, Problem, RefusedFiles, Snapshot,
 };
 
 /// Treatment of documents that cannot be served, at start.
@@ -67,7 +63,7 @@ impl Candidate {
 /// Results of the last check, so that unchanged parts are not made again.
 #[derive(Debug, Default)]
 pub struct CandidateCache {
-    documents: snapshot::LoadCache,
+    documents: gatepost_config::LoadCache,
     /// TLS configurations of endpoints that bring their own authorities. The system's may change without a word.
     tls: TlsConfigs,
     /// Addresses that no hook may have.
@@ -206,7 +202,7 @@ impl CandidateCache {
         on_hazard: OnHazard,
         pause: Pause<'_>,
     ) -> Result<(Snapshot, TlsConfigs), Vec<Problem>> {
-        let system = tls::SystemRoots::default();
+        let system = gatepost_tls::SystemRoots::default();
         let mut tls = TlsConfigs::new();
         let mut problems = Vec::new();
         for (index, hook) in (0..).zip(&snapshot.hooks) {
@@ -216,7 +212,7 @@ impl CandidateCache {
                 continue;
             }
             let known = self.tls.get(&key).map(|config| Ok(Arc::clone(config)));
-            match known.unwrap_or_else(|| tls::client_config(wanted, hook.endpoint.transport, &system)) {
+            match known.unwrap_or_else(|| gatepost_tls::client_config(wanted, hook.endpoint.transport, &system)) {
                 Ok(config) => drop(tls.insert(key, config)),
                 Err(error) => problems.push(Problem {
                     file: snapshot.origin(index).map_or_else(String::new, |origin| origin.file.clone()),

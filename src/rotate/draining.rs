@@ -12,9 +12,9 @@ use tokio::{runtime::Handle, time::Instant};
 use crate::{
     hooks::Channel,
     live::{Generation, Hub, LiveHook, RetireReason, RetiredEntry, Rotation, RotationEvent},
-    model::Endpoint,
-    snapshot::Snapshot,
 };
+use gatepost_api::Endpoint;
+use gatepost_config::Snapshot;
 
 /// Time for which a hook that is gone is remembered, so that one can ask about it.
 const REMEMBERED: Duration = Duration::from_secs(60 * 60);

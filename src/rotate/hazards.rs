@@ -13,12 +13,10 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{
-    model::{Hook, Hops, hook::Address},
-    snapshot::{
-        Pause, Problem, Snapshot,
-        hazards::{Concerned, Finding, Remedy, Severity},
-    },
+use gatepost_api::{Hook, Hops, hook::Address};
+use gatepost_config::{
+    Pause, Problem, Snapshot,
+    hazards::{Concerned, Finding, Remedy, Severity},
 };
 
 /// Treatment of hazards.
@@ -160,7 +158,7 @@ fn reaches(host: &str, own: IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::{SourceFile, load};
+    use gatepost_config::{SourceFile, load};
 
     #[test]
     fn hazards_are_logged_once() {

@@ -17,10 +17,10 @@ use super::{
 use crate::{
     hooks::{Channel, ProbePost, Resources},
     live::{CallTarget, Generation, LiveHook, Overdue, Rotation, RotationEvent},
-    model::{Endpoint, Hook, OnProbeFailure, Rollout},
-    snapshot::Snapshot,
     telemetry::Metrics,
 };
+use gatepost_api::{Endpoint, Hook, OnProbeFailure, Rollout};
+use gatepost_config::Snapshot;
 
 /// Hooks out of the configuration whose waiting time is remembered; beyond that, all of them are forgotten.
 const MAX_REMEMBERED_HOOKS: usize = 4096;
@@ -361,7 +361,7 @@ fn after_probe(live: &LiveHook, endpoint: &Endpoint, probing: Option<&Probing>) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Transport, hook::Address};
+    use gatepost_api::{Transport, hook::Address};
 
     fn at(port: u16) -> Endpoint {
         Endpoint { address: Address::Tcp { host: "::1".into(), port }, tls: None, transport: Transport::Grpc }

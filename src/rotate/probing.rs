@@ -16,11 +16,11 @@ use tokio::{
 
 use super::candidate::Candidate;
 use crate::{
-    clock::{Backoff, chance, jittered},
     hooks::{Channel, ProbeFailure, ProbePost, Resources},
     live::{Rotation, generation::Replacement},
-    model::{Endpoint, HttpForm},
 };
+use gatepost_api::{Endpoint, HttpForm};
+use gatepost_base::clock::{Backoff, chance, jittered};
 
 /// Timeout of one probe, connection and handshake included.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);

@@ -21,18 +21,18 @@ use super::{
     probing::ProbeResult,
 };
 use crate::{
-    clock::Moment,
     hooks::Resources,
     live::{
         BreakGlasses, ConfigurationStatus, Current, FailedRead, Generation, LiveHook, PendingConfirmation,
         QuarantinedDocument, Rejection,
         break_glass::{GlassOrigin, Reread},
     },
-    model::{BreakGlass, Revision},
-    snapshot::{HeldBackDocument, LastGoodDocuments, Problem, Relaxation, Snapshot, break_glass},
     source::{Contents, ReadError, TimedRead},
     telemetry::{Metrics, ReadOutcome},
 };
+use gatepost_api::{BreakGlass, Revision};
+use gatepost_base::clock::Moment;
+use gatepost_config::{HeldBackDocument, LastGoodDocuments, Problem, Relaxation, Snapshot, break_glass};
 
 /// Problems of one rejected configuration that are logged.
 const MAX_LOGGED_PROBLEMS: usize = 100;

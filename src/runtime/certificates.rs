@@ -9,12 +9,12 @@ use rustc_hash::FxHashMap;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::{
-    files::{BlockingReads, ReadFailure},
     live::Current,
-    model::Hook,
     telemetry::{Metrics, TlsReload},
-    tls::{Expiry, FileCheck, Reminder, ServerTls, expiry},
 };
+use gatepost_api::Hook;
+use gatepost_base::files::{BlockingReads, ReadFailure};
+use gatepost_tls::{Expiry, FileCheck, Reminder, ServerTls, expiry};
 
 /// Longest look at the TLS files.
 const LOOK_WITHIN: Duration = Duration::from_secs(5);

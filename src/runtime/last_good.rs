@@ -10,17 +10,19 @@ use tokio::{sync::watch, task::spawn_blocking};
 
 use super::{settings::Settings, start_error::StartError};
 use crate::{
-    clock::{BootMoment, Moment, slept},
-    files::BlockingReads,
     live::{
         ConfigurationStatus, LastGoodState, Rejection, ReplicaHealth, STALE_AFTER, break_glass::GlassOrigin,
         configuration_status::LastGoodUse,
     },
     rotate::{Candidate, InForce, OnInvalid, OwnAddresses, candidate::CandidateCache},
-    snapshot::{self, CheckedFile, LastGoodDocuments, NO_PAUSE, Problem},
     source::{Contents, LastGood, LastGoodFile, ReadError, Source},
     watch::break_glass::look,
 };
+use gatepost_base::{
+    clock::{BootMoment, Moment, slept},
+    files::BlockingReads,
+};
+use gatepost_config::{CheckedFile, LastGoodDocuments, NO_PAUSE, Problem};
 
 /// Timeout of reading the file at the start.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
@@ -200,7 +202,12 @@ async fn found(file: &LastGoodFile, health: &ReplicaHealth) -> Option<LastGood> 
 fn is_open(health: &ReplicaHealth, contents: Option<&Contents>, file: Option<&Path>) -> bool {
     let glasses = &health.break_glass;
     if let Some(contents) = contents {
-        glasses.take(GlassOrigin::Source, snapshot::break_glass(&contents.files), Instant::now(), SystemTime::now());
+        glasses.take(
+            GlassOrigin::Source,
+            gatepost_config::break_glass(&contents.files),
+            Instant::now(),
+            SystemTime::now(),
+        );
     }
     file.into_iter().for_each(|file| look(glasses, file));
     !glasses.open(Instant::now()).is_empty()
@@ -266,7 +273,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::{live::Current, snapshot::SourceFile};
+    use crate::live::Current;
+    use gatepost_config::SourceFile;
 
     fn file(text: &str) -> SourceFile {
         SourceFile { name: "a.yaml".to_owned(), bytes: text.to_owned().into() }

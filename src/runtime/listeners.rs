@@ -13,13 +13,11 @@ use std::{
 
 use socket2::Socket;
 
-use crate::{
-    front::{
-        Bound,
-        accept::listener::{self, SharedPort},
-    },
-    tls::ServerTls,
+use crate::front::{
+    Bound,
+    accept::listener::{self, SharedPort},
 };
+use gatepost_tls::ServerTls;
 
 /// Owner and group may connect; a pod's other containers share the group by `fsGroup`.
 const UDS_MODE: u32 = 0o660;

@@ -41,23 +41,23 @@ pub use self::{
     start_error::StartError,
 };
 use crate::{
-    adopt::Adoption,
     front::{Front, FrontLimits, admin::Admin},
     hooks::{ConnectionBudget, Resources, ServiceAddresses},
-    kube::{KubeAccess, KubeClient, ReloadingClient},
     live::{Authorizer, Current, Discovery, Namespaces, ReplicaHealth},
-    memory::MemoryBudget,
     replicas::{Publishing, Replica},
     review::AdmissionDeps,
     rotate::{OwnAddresses, Rotator, RotatorOptions, candidate::CandidateCache},
     source::{self, LastGoodFile},
     telemetry::{Audit, Metrics, Reading},
-    tls::ServerTls,
     watch::{
         AccessReviews, AdoptionSidecar, LabelledObjects, NamespaceWatcher, RegistrationWatch, ServiceWatcher,
         break_glass,
     },
 };
+use gatepost_adopt::Adoption;
+use gatepost_base::memory::MemoryBudget;
+use gatepost_kube_support::{KubeAccess, KubeClient, ReloadingClient};
+use gatepost_tls::ServerTls;
 pub(crate) use threads::UnwaitedRuntime;
 
 /// Time for requests beyond their deadline before they are cut: the answer has to be written, too.

@@ -8,10 +8,10 @@ use tokio::net::TcpListener;
 use super::process;
 use crate::{
     front::admin::pages::{self, AdminPage, AdminPages},
-    proxy::{Proxy, ProxyReadiness},
     telemetry::{Metrics, render_read_proxy},
-    tls::ServerTls,
 };
+use gatepost_read_proxy::{Proxy, ProxyReadiness};
+use gatepost_tls::ServerTls;
 
 /// Pages of a read proxy for operators.
 #[derive(Debug)]

@@ -9,13 +9,13 @@ use std::{
 };
 
 use crate::{
-    kube::KubeAccess,
     replicas::{Replica, StatusPlace},
     review::{Reasons, Speculation},
     rotate::{OnHazard, OnInvalid},
     source::{SourceLocation, poll::READ_EVERY},
-    tls::ServerFiles,
 };
+use gatepost_kube_support::KubeAccess;
+use gatepost_tls::ServerFiles;
 
 /// Sink of audit records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

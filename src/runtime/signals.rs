@@ -11,7 +11,8 @@ use super::{
     running::{DrainResult, Running},
     threads::UnwaitedRuntime,
 };
-use crate::{files::BlockingReads, telemetry::Audit};
+use crate::telemetry::Audit;
+use gatepost_base::files::BlockingReads;
 
 /// A signal so soon after the first is the same wish: a supervisor signals the process and its group, or sends SIGINT
 /// and SIGTERM, within milliseconds.

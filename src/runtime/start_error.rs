@@ -3,12 +3,10 @@
 use std::{fmt, io, net::SocketAddr};
 
 use super::listeners::BindError;
-use crate::{
-    kube::KubeError,
-    snapshot::Problem,
-    source::{LastGoodError, ReadError},
-    tls::TlsError,
-};
+use crate::source::{LastGoodError, ReadError};
+use gatepost_config::Problem;
+use gatepost_kube_support::KubeError;
+use gatepost_tls::TlsError;
 
 /// Reasons why a sidecar does not start.
 #[derive(Debug, thiserror::Error)]

@@ -11,13 +11,11 @@ use std::{
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
-use crate::{
-    etcd::EtcdError,
-    files::ReadFailure,
-    kube::KubeError,
-    model::Revision,
-    snapshot::{NO_PAUSE, Note, Pause, SourceFile},
-};
+use gatepost_api::Revision;
+use gatepost_base::files::ReadFailure;
+use gatepost_config::{NO_PAUSE, Note, Pause, SourceFile};
+use gatepost_etcd_client::EtcdError;
+use gatepost_kube_support::KubeError;
 
 /// Timeout of one read. With one read a second, four may fail or hang before the configuration is stale.
 // Leaves a fifth of the second between two reads for everything else.
@@ -254,7 +252,7 @@ impl Contents {
         self.as_of.is_some()
     }
 
-    /// A reference's content, in the form [`crate::snapshot::load`] asks for it.
+    /// A reference's content, in the form [`gatepost_config::load`] asks for it.
     ///
     /// # Errors
     /// The error met when the reference was read; `NotFound` for a path nobody referred to then.

@@ -8,11 +8,9 @@ use super::{
     contents::{Contents, READ_DEADLINE, ReadError},
     references,
 };
-use crate::{
-    etcd::{EtcdAccess, EtcdClient, EtcdError, Glance, Ranged},
-    files::BlockingReads,
-    snapshot::{Note, SourceFile},
-};
+use gatepost_base::files::BlockingReads;
+use gatepost_config::{Note, SourceFile};
+use gatepost_etcd_client::{EtcdAccess, EtcdClient, EtcdError, Glance, Ranged};
 
 /// Which cluster, and what is read there.
 #[derive(Clone, Debug, PartialEq, Eq)]

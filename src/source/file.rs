@@ -14,11 +14,8 @@ use super::{
     contents::{Contents, ReadError, Reference},
     references::{self, LIMIT},
 };
-use crate::{
-    clock::Pauses,
-    files,
-    snapshot::{self, Pause, SourceFile},
-};
+use gatepost_base::{clock::Pauses, files};
+use gatepost_config::{Pause, SourceFile};
 
 /// Files written to less than this ago may be half written: they are read again once they have come to rest.
 const SETTLE: Duration = Duration::from_millis(25);
@@ -54,7 +51,7 @@ struct Last {
     references: BTreeSet<String>,
     /// Versions of the files and references of the last consistent read.
     stamps: Vec<Stamp>,
-    known: snapshot::LoadCache,
+    known: gatepost_config::LoadCache,
 }
 
 /// Identity of a file's version, without reading it.

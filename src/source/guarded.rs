@@ -4,7 +4,7 @@ use std::{io, os::unix::fs::MetadataExt, path::Path};
 
 use bytes::Bytes;
 
-use crate::files;
+use gatepost_base::files;
 
 /// Larger than any document that opens something.
 const LIMIT: u64 = 64 << 10;

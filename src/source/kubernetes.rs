@@ -29,13 +29,15 @@ use super::{
     contents::{Contents, READ_DEADLINE, ReadError},
     references,
 };
-use crate::{
-    adopt::{AdoptionReads, AdoptionSettings, AdoptionView, Lease, MAX_WEBHOOKS, Startup, UnservedWebhook, names},
+use gatepost_adopt::{
+    AdoptionReads, AdoptionSettings, AdoptionView, Lease, MAX_WEBHOOKS, Startup, UnservedWebhook, names,
+};
+use gatepost_base::{
     clock::{Moment, slept},
     files::BlockingReads,
-    kube::{KubeAccess, KubeClient, KubeError, List, ReloadingClient},
-    snapshot::{Note, SourceFile},
 };
+use gatepost_config::{Note, SourceFile};
+use gatepost_kube_support::{KubeAccess, KubeClient, KubeError, List, ReloadingClient};
 
 /// Namespace whose uid stands for the whole cluster, as is the custom: every cluster has it as long as it lives.
 const CLUSTER: &str = "/api/v1/namespaces/kube-system";

@@ -25,11 +25,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::guarded::our_user;
-use crate::{
-    clock::BootMoment,
-    files,
-    snapshot::{LastGoodDocuments, SourceFile},
-};
+use gatepost_base::{clock::BootMoment, files};
+use gatepost_config::{LastGoodDocuments, SourceFile};
 
 const MAGIC: &str = "gatepost last good configuration ";
 /// The version of the form that is written, and the latest that is read.

@@ -20,7 +20,7 @@ pub use kubernetes::{KubernetesLocation, KubernetesSource};
 pub use last_good::{LastGood, LastGoodError, LastGoodFile};
 pub use poll::{Ticks, TimedRead};
 
-use crate::{clock::slept, files::BlockingReads};
+use gatepost_base::{clock::slept, files::BlockingReads};
 
 /// Location of the configuration, as the flags give it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,7 +89,7 @@ impl Source {
     }
 
     /// Input of the loop that takes webhooks of others over, once; `None` where none are.
-    pub fn adoption(&mut self) -> Option<crate::adopt::AdoptionReads> {
+    pub fn adoption(&mut self) -> Option<gatepost_adopt::AdoptionReads> {
         match self {
             Self::Kubernetes(source) => source.adoption(),
             Self::File { .. } | Self::Etcd(_) => None,

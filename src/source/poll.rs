@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{self, Interval, MissedTickBehavior};
 
 use super::contents::{Contents, ReadError};
-use crate::clock::{Moment, Slept};
+use gatepost_base::clock::{Moment, Slept};
 
 /// Interval between reads of the source.
 // source: dynamic-admission-control-configuration.md, "a consistent read each second".

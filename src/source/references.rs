@@ -8,10 +8,8 @@ use std::{
 };
 
 use super::contents::{Contents, ReadError, Reference};
-use crate::{
-    files,
-    snapshot::{self, NO_PAUSE, Pause, SourceFile},
-};
+use gatepost_base::files;
+use gatepost_config::{NO_PAUSE, Pause, SourceFile};
 
 /// No certificate, and no configuration, is this large; somebody pointed us at the wrong file.
 pub(super) const LIMIT: u64 = 64 << 20;
@@ -35,7 +33,13 @@ pub(super) fn check(folder: Option<&Path>) -> Result<(), ReadError> {
 /// folder, and without a folder none is. An unreadable file is no failed read: its error is in the contents.
 pub(super) fn follow(contents: Contents, folder: Option<&Path>) -> Contents {
     let known = BTreeMap::new();
-    with_references(contents, &known, &|written| within(folder, written), &mut snapshot::LoadCache::default(), NO_PAUSE)
+    with_references(
+        contents,
+        &known,
+        &|written| within(folder, written),
+        &mut gatepost_config::LoadCache::default(),
+        NO_PAUSE,
+    )
 }
 
 /// Are the files that were followed below `folder` as they were? Reads every one of them.
@@ -49,7 +53,7 @@ pub(super) fn with_references(
     contents: Contents,
     known: &BTreeMap<String, Reference>,
     read: &dyn Fn(&str) -> Reference,
-    documents: &mut snapshot::LoadCache,
+    documents: &mut gatepost_config::LoadCache,
     pause: Pause<'_>,
 ) -> Contents {
     if contents.references.is_empty() && !contents.files.iter().any(may_refer) {

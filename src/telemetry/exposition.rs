@@ -29,10 +29,8 @@ use super::{
     log,
     table::{self, BOUNDS_NANOS, Family, MetricKind},
 };
-use crate::{
-    adopt::Reason,
-    model::{FailureKind, HookType},
-};
+use gatepost_adopt::Reason;
+use gatepost_api::{FailureKind, HookType};
 
 /// Content type of [`Metrics::render`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -17,7 +17,7 @@ use super::{
     cells::Cells,
     recent::{Counts, RecentCallFailures, RecentInVain, RecentResults},
 };
-use crate::model::{FailureKind, Operation};
+use gatepost_api::{FailureKind, Operation};
 
 /// End of one hook call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

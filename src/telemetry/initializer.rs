@@ -12,7 +12,7 @@ use super::{
     cells::Cells,
     recent::{Counts, RecentCallFailures, RecentResults},
 };
-use crate::model::FailurePolicy;
+use gatepost_api::FailurePolicy;
 
 labels! {
     /// End of one initializer's turn at one object.

@@ -15,10 +15,8 @@ use super::{
     AccessReviewOutcome, Attendance, DroppedReport, HookMetrics, InitializerMetrics, ReadOutcome, Reading, Refused,
     RequestOutcome, TlsReload, cells::Cells, initializer::Attended, reading::Readings, table::Family,
 };
-use crate::{
-    adopt::AdoptionMetrics,
-    model::{BypassEffect, HookType},
-};
+use gatepost_adopt::AdoptionMetrics;
+use gatepost_api::{BypassEffect, HookType};
 
 /// All counters.
 pub struct Metrics {

@@ -5,10 +5,10 @@ use std::{sync::Arc, time::Duration};
 use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 
 use crate::{
-    kube::{KubeAccess, KubeClient, KubeError, ReloadingClient},
     live::{Authorizer, authorizer::AccessQuestion},
     telemetry::{AccessReviewOutcome, Metrics},
 };
+use gatepost_kube_support::{KubeAccess, KubeClient, KubeError, ReloadingClient};
 
 /// Access checks that are asked at once; others wait, each within its request's time.
 const AT_ONCE: usize = 64;

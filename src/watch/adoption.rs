@@ -5,10 +5,10 @@ use std::{fmt, sync::Arc, time::Duration};
 use serde_json::Value;
 
 use crate::{
-    adopt::{AdoptionMetrics, MAX_READ_GAP, Sidecar, WebhookInForce, WebhookKey},
     live::{Current, Generation, LiveHook, STALE_AFTER},
     telemetry::{Audit, Metrics},
 };
+use gatepost_adopt::{AdoptionMetrics, MAX_READ_GAP, Sidecar, WebhookInForce, WebhookKey};
 
 // A replica whose last read is stale starts anew.
 const _: () = assert!(MAX_READ_GAP.as_secs() <= STALE_AFTER.as_secs());
@@ -76,10 +76,10 @@ mod tests {
     use crate::{
         hooks::Channel,
         live::{CallTarget, Replacement, Rotation},
-        model::{HookType, Revision},
-        snapshot::{ENTRY_STATES, SourceFile, load},
         telemetry::Metrics,
     };
+    use gatepost_api::{HookType, Revision};
+    use gatepost_config::{ENTRY_STATES, SourceFile, load};
 
     fn generation(moves: bool, probing: bool) -> Generation {
         let webhook = json!({"name": "w.x.y", "clientConfig": {"url": "https://127.0.0.1:1/"}, "sideEffects": "None",

@@ -9,12 +9,12 @@ use std::{
 use tokio::time::{self, MissedTickBehavior};
 
 use crate::{
-    files::BlockingReads,
     live::break_glass::{BreakGlasses, GlassOrigin, Reread},
-    model::BreakGlass,
-    snapshot::{self, SourceFile},
     source::{READ_DEADLINE, guarded},
 };
+use gatepost_api::BreakGlass;
+use gatepost_base::files::BlockingReads;
+use gatepost_config::SourceFile;
 
 /// Result of one read of the file: its sound documents, and a fault.
 type Found = (Vec<BreakGlass>, Option<String>);
@@ -55,9 +55,10 @@ fn read(path: &Path) -> Found {
         Err(error) => return (Vec::new(), Some(error.to_string())),
     };
     let files = [SourceFile { name: path.display().to_string(), bytes }];
-    let documents = snapshot::break_glass(&files);
+    let documents = gatepost_config::break_glass(&files);
     let no_file = |_: &str| Err(std::io::ErrorKind::NotFound.into());
-    let problem = snapshot::load(&files, &no_file).err().and_then(|problems| Some(problems.first()?.to_string()));
+    let problem =
+        gatepost_config::load(&files, &no_file).err().and_then(|problems| Some(problems.first()?.to_string()));
     let empty = || Some(format!("{} holds no BreakGlass document", path.display()));
     let problem = problem.or_else(|| if documents.is_empty() { empty() } else { None });
     (documents, problem)

@@ -4,11 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::{sleep, timeout};
 
-use crate::{
-    clock::{Moment, slept},
-    kube::{Discoverer, KubeClient, KubeError},
-    live::Discovery,
-};
+use crate::live::Discovery;
+use gatepost_base::clock::{Moment, slept};
+use gatepost_kube_support::{Discoverer, KubeClient, KubeError};
 
 /// Time between two readings; while nothing has changed a reading is two answers without a body.
 const READ_INTERVAL: Duration = Duration::from_secs(30);

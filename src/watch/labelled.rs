@@ -38,11 +38,9 @@ use self::{
     follow::MarkedObjects,
     turn::{Ended, Engine, Turn},
 };
-use crate::{
-    kube::{KubeClient, KubeError, LeaderElection, ReloadingClient},
-    live::{Current, Namespaces},
-    memory::{MemoryBudget, Purpose},
-};
+use crate::live::{Current, Namespaces};
+use gatepost_base::memory::{MemoryBudget, Purpose};
+use gatepost_kube_support::{KubeClient, KubeError, LeaderElection, ReloadingClient};
 
 /// Name of the lease by which replicas elect the one that works on marked objects. Two that work for a moment do no harm:
 /// each of their changes is made for one version of its object.

@@ -1,5 +1,5 @@
 //! NamespaceWatcher: the labels of the cluster's namespaces, by a list and its changes
-//! ([`follow`](crate::kube::follow())), or, of one namespace, by asking for it alone.
+//! ([`follow`](gatepost_kube_support::follow())), or, of one namespace, by asking for it alone.
 //!
 //! While they cannot be followed, what is known stays and grows old. Once it is too old
 //! ([`TOO_OLD_AFTER`](crate::live::namespaces::TOO_OLD_AFTER)), requests ask for their namespace alone.
@@ -14,11 +14,11 @@ use tokio::sync::mpsc;
 
 use super::discovery;
 use crate::{
-    kube::{FollowEvent, FollowHandler, FollowTarget, KubeClient, KubeError, follow},
     live::{Discovery, Namespaces, namespaces::NamespaceQuestion},
-    model::Labels,
     telemetry::UnreadableObjects,
 };
+use gatepost_api::Labels;
+use gatepost_kube_support::{FollowEvent, FollowHandler, FollowTarget, KubeClient, KubeError, follow};
 
 const PATH: &str = "/api/v1/namespaces";
 

@@ -14,15 +14,13 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::{
-    kube::{KubeAccess, KubeError, ReloadingClient},
-    live::{Current, RegistrationState, ReplicaHealth, configuration_status::Latest},
-    model::HookType,
-    snapshot::{
-        Snapshot,
-        coverage::{CoverageSubject, Registration, compared},
-    },
+use crate::live::{Current, RegistrationState, ReplicaHealth, configuration_status::Latest};
+use gatepost_api::HookType;
+use gatepost_config::{
+    Snapshot,
+    coverage::{CoverageSubject, Registration, compared},
 };
+use gatepost_kube_support::{KubeAccess, KubeError, ReloadingClient};
 
 /// Path and kind of the registrations of hooks of that type.
 const fn registrations(hook_type: HookType) -> (&'static str, &'static str) {
@@ -221,7 +219,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::snapshot::{SourceFile, load};
+    use gatepost_config::{SourceFile, load};
 
     #[test]
     fn a_hook_is_logged_once_and_by_its_first_gap() {

@@ -1,5 +1,5 @@
 //! ServiceWatcher: endpoints of the Services that hooks are named by: one list of their EndpointSlices, then its changes
-//! ([`follow`](crate::kube::follow())); a new list where other hooks are in force.
+//! ([`follow`](gatepost_kube_support::follow())); a new list where other hooks are in force.
 //!
 //! While they cannot be followed, what is known stays in use, until it is too old
 //! ([`SERVICES_STALE_AFTER`](crate::hooks::SERVICES_STALE_AFTER)).
@@ -13,13 +13,11 @@ use std::{
 };
 
 use self::slices::{EndpointSlice, Service, Slices};
-use crate::{
-    clock::{Moment, slept},
-    hooks::ServiceAddresses,
-    kube::{FollowEvent, FollowHandler, FollowTarget, KubeAccess, KubeClient, KubeError, ReloadingClient, follow},
-    live::Current,
-    model::hook::Address,
-    telemetry::UnreadableObjects,
+use crate::{hooks::ServiceAddresses, live::Current, telemetry::UnreadableObjects};
+use gatepost_api::hook::Address;
+use gatepost_base::clock::{Moment, slept};
+use gatepost_kube_support::{
+    FollowEvent, FollowHandler, FollowTarget, KubeAccess, KubeClient, KubeError, ReloadingClient, follow,
 };
 
 const SLICES: &str = "/apis/discovery.k8s.io/v1/endpointslices";

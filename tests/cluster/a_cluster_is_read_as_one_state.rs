@@ -9,13 +9,13 @@ use crate::cluster::{
 };
 use crate::tls::Authority;
 use gatepost::{
-    kube::{KubeAccess, KubeError},
-    model::Revision,
     rotate::{OnHazard, candidate},
     source::{
         Contents, KubernetesLocation, READ_DEADLINE, ReadError, Source, SourceLocation, kubernetes::ObjectSelection,
     },
 };
+use gatepost_api::Revision;
+use gatepost_kube_support::{KubeAccess, KubeError};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -2,11 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "test code")]
 
 use crate::cluster::{CONFIGURATIONS, Cluster, LEASES, Say, VALIDATING, configuration};
-use gatepost::{
-    adopt::{AdoptionReads, AdoptionScope, AdoptionSettings},
-    kube::KubeAccess,
-    source::{KubernetesLocation, ReadError, Source, SourceLocation, kubernetes::ObjectSelection},
-};
+use gatepost::source::{KubernetesLocation, ReadError, Source, SourceLocation, kubernetes::ObjectSelection};
+use gatepost_adopt::{AdoptionReads, AdoptionScope, AdoptionSettings};
+use gatepost_kube_support::KubeAccess;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -11,11 +11,11 @@ use crate::support::{
     scripted_hook::{Script, ScriptedHook},
 };
 use gatepost::{
-    kube::KubeAccess,
     runtime::{Settings, Sidecar},
     source::{KubernetesLocation, SourceLocation, kubernetes::ObjectSelection},
-    wire::pb::k8s::io::api::admission::v1::AdmissionReview,
 };
+use gatepost_kube_support::KubeAccess;
+use gatepost_wire::pb::k8s::io::api::admission::v1::AdmissionReview;
 use http::Request;
 use prost::Message;
 use serde_json::json;

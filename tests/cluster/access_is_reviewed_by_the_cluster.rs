@@ -10,13 +10,13 @@ use crate::support::{
     scripted_hook::{Script, ScriptedHook},
 };
 use gatepost::{
-    kube::KubeAccess,
     review::Reasons,
     runtime::{Settings, Sidecar},
     telemetry::Metrics,
     watch::AccessReviews,
-    wire::pb::k8s::io::api::{admission::v1::AdmissionRequest, authentication::v1::UserInfo},
 };
+use gatepost_kube_support::KubeAccess;
+use gatepost_wire::pb::k8s::io::api::{admission::v1::AdmissionRequest, authentication::v1::UserInfo};
 use serde_json::json;
 
 fn request() -> AdmissionRequest {

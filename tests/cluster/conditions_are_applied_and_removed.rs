@@ -3,11 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "test code")]
 
 use crate::cluster::{Cluster, VALIDATING};
-use gatepost::{
-    adopt::{Reason, WebhookKey, Write, WriteOutcome, write},
-    kube::{KubeAccess, KubeClient},
-    model::HookType,
-};
+use gatepost_adopt::{Reason, WebhookKey, Write, WriteOutcome, write};
+use gatepost_api::HookType;
+use gatepost_kube_support::{KubeAccess, KubeClient};
 use serde_json::json;
 
 async fn client(cluster: &Cluster) -> KubeClient {

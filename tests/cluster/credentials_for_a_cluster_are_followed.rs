@@ -11,10 +11,8 @@ use std::{
 
 use crate::cluster::{Cluster, shown};
 use crate::tls::{Authority, Pair, put};
-use gatepost::{
-    kube::{KubeAccess, KubeError},
-    source::{Contents, KubernetesLocation, ReadError, Source, SourceLocation, kubernetes::ObjectSelection},
-};
+use gatepost::source::{Contents, KubernetesLocation, ReadError, Source, SourceLocation, kubernetes::ObjectSelection};
+use gatepost_kube_support::{KubeAccess, KubeError};
 use serde_json::json;
 
 async fn opened(path: &Path) -> Source {

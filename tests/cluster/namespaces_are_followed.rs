@@ -16,12 +16,12 @@ use crate::support::{
 };
 use gatepost::{
     live::{Namespaces, namespaces::TOO_OLD_AFTER},
-    model::{Phase, Rope, Verdict},
     review::{AdmissionDeps, Caller, Reasons, decide},
     telemetry::UnreadableObjects,
     watch::NamespaceWatcher,
-    wire::{inbound::view, pb::k8s::io::api::admission::v1::AdmissionRequest},
 };
+use gatepost_api::{Phase, Rope, Verdict};
+use gatepost_wire::{inbound::view, pb::k8s::io::api::admission::v1::AdmissionRequest};
 use serde_json::json;
 
 /// Follows this apiserver; the first watch is open when it returns.

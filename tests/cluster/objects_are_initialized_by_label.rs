@@ -6,15 +6,11 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use gatepost::model::initialization::{PENDING_LABEL, STATE_ANNOTATION};
-use gatepost::{
-    initialize::{Initializers, marks::InitState},
-    kube::{KubeAccess, ReloadingClient},
-    memory::MemoryBudget,
-    review::Reasons,
-    telemetry::UnreadableObjects,
-    watch::LabelledObjects,
-};
+use gatepost::{review::Reasons, telemetry::UnreadableObjects, watch::LabelledObjects};
+use gatepost_api::initialization::{PENDING_LABEL, STATE_ANNOTATION};
+use gatepost_base::memory::MemoryBudget;
+use gatepost_initializers::{Initializers, marks::InitState};
+use gatepost_kube_support::{KubeAccess, ReloadingClient};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},

@@ -4,10 +4,8 @@
 use std::collections::BTreeSet;
 
 use crate::cluster::{Cluster, Say};
-use gatepost::{
-    adopt::{ReceiverReader, Receivers, Route},
-    kube::{KubeAccess, KubeClient},
-};
+use gatepost_adopt::{ReceiverReader, Receivers, Route};
+use gatepost_kube_support::{KubeAccess, KubeClient};
 use serde_json::json;
 
 const IDENTITIES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";

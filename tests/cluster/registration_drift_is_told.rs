@@ -13,11 +13,11 @@ use crate::support::{
     scripted_hook::{Script, ScriptedHook},
 };
 use gatepost::{
-    kube::KubeAccess,
     live::ReplicaHealth,
     runtime::{Settings, Sidecar},
     watch::RegistrationWatch,
 };
+use gatepost_kube_support::KubeAccess;
 use serde_json::{Value, json};
 
 const REGISTRATION: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/mine";

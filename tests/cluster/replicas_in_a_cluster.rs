@@ -8,13 +8,11 @@ use std::{
 };
 
 use crate::cluster::{CONFIGURATIONS, Cluster, Say, configuration};
-use gatepost::{
-    kube::{KubeAccess, KubeClient, ReloadingClient},
-    replicas::{
-        FINALIZER, HeldReport, HookReport, HookStanding, RejectedConfiguration, ReplicaReport, ReplicasSeen,
-        StatusObjects, read_objects,
-    },
+use gatepost::replicas::{
+    FINALIZER, HeldReport, HookReport, HookStanding, RejectedConfiguration, ReplicaReport, ReplicasSeen, StatusObjects,
+    read_objects,
 };
+use gatepost_kube_support::{KubeAccess, KubeClient, ReloadingClient};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -10,13 +10,13 @@ use std::{
 use crate::{cluster::kubeconfig, front::until};
 use gatepost::{
     hooks::{Channel, ServiceAddresses},
-    kube::KubeAccess,
     live::{CallTarget, Current, Generation, LiveHook, Rotation},
-    model::Revision,
-    snapshot::{SourceFile, load},
     telemetry::Metrics,
     watch::ServiceWatcher,
 };
+use gatepost_api::Revision;
+use gatepost_config::{SourceFile, load};
+use gatepost_kube_support::KubeAccess;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},

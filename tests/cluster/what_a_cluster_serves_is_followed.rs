@@ -14,15 +14,15 @@ use crate::support::{
     scripted_hook::{Script, ScriptedHook},
 };
 use gatepost::{
-    kube::Discoverer,
     live::Discovery,
-    model::Served,
     review::{AdmissionDeps, Reasons},
     watch::NamespaceWatcher,
-    wire::pb::k8s::io::{
-        api::admission::v1::AdmissionRequest,
-        apimachinery::pkg::apis::meta::v1::{GroupVersionKind, GroupVersionResource},
-    },
+};
+use gatepost_api::Served;
+use gatepost_kube_support::Discoverer;
+use gatepost_wire::pb::k8s::io::{
+    api::admission::v1::AdmissionRequest,
+    apimachinery::pkg::apis::meta::v1::{GroupVersionKind, GroupVersionResource},
 };
 
 const SERVES: [[&str; 3]; 5] = [

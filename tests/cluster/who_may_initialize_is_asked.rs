@@ -5,19 +5,19 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use gatepost::{
-    kube::KubeAccess,
-    model::{Phase, Rope, Verdict},
     review::{AdmissionDeps, Caller, Reasons, decide},
     watch::AccessReviews,
-    wire::{
-        inbound::view,
-        pb::k8s::io::{
-            api::{
-                admission::v1::AdmissionRequest,
-                authentication::v1::{ExtraValue, UserInfo},
-            },
-            apimachinery::pkg::runtime::RawExtension,
+};
+use gatepost_api::{Phase, Rope, Verdict};
+use gatepost_kube_support::KubeAccess;
+use gatepost_wire::{
+    inbound::view,
+    pb::k8s::io::{
+        api::{
+            admission::v1::AdmissionRequest,
+            authentication::v1::{ExtraValue, UserInfo},
         },
+        apimachinery::pkg::runtime::RawExtension,
     },
 };
 use serde_json::json;

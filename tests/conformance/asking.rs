@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, future::Future, time::Duration};
 
-use gatepost::{model::Verdict, review::decide, wire::pb::k8s::io::api::admission::v1::AdmissionRequest};
+use gatepost::review::decide;
+use gatepost_api::Verdict;
+use gatepost_wire::pb::k8s::io::api::admission::v1::AdmissionRequest;
 use serde_json::{Value, json};
 
 use super::{

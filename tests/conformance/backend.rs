@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gatepost::model::{Endpoint, ReviewVersion, Transport, hook::Address};
+use gatepost_api::{Endpoint, ReviewVersion, Transport, hook::Address};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::{

@@ -1,7 +1,7 @@
 //! `config_validation_create.json`: which configurations kube-apiserver takes, and where it finds fault with the
 //! others.
 
-use gatepost::snapshot::{Problem, checked_webhook_configuration};
+use gatepost_config::{Problem, checked_webhook_configuration};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 

@@ -3,12 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
-use gatepost::{
-    model::{Hook, Rope, SideEffects, Verdict},
-    patch::{Document, Patch, PatchLimits},
-    review::decide,
-    wire::pb::k8s::io::{api::admission::v1::AdmissionRequest, api::authentication::v1::UserInfo},
-};
+use gatepost::review::decide;
+use gatepost_api::{Hook, Rope, SideEffects, Verdict};
+use gatepost_json_patch::{Document, Patch, PatchLimits};
+use gatepost_wire::pb::k8s::io::api::{admission::v1::AdmissionRequest, authentication::v1::UserInfo};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -220,7 +218,7 @@ fn judge_verdict(verdict: &Verdict, case: &Case, object: Bytes) -> Outcome {
     let (again, once): (Vec<_>, Vec<_>) = verdict
         .audit_annotations
         .iter()
-        .filter(|(key, _)| key != gatepost::model::verdict::REVISION)
+        .filter(|(key, _)| key != gatepost_api::verdict::REVISION)
         .partition(|(key, _)| key.contains("/round_1_index_"));
     // Patches are written as the hook wrote them.
     let plain = |text: &String| serde_json::from_str(text).unwrap_or_else(|_| json!(text));

@@ -1,6 +1,6 @@
 //! Documents: configurations as people would write them, compiled.
 
-use gatepost::snapshot::{Snapshot, SourceFile, load};
+use gatepost_config::{Snapshot, SourceFile, load};
 use serde_json::{Value, json};
 
 /// The snapshot of these documents, each a file of its own.

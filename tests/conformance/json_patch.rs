@@ -1,10 +1,8 @@
 //! `json_patch.json`: result of a hook's patch to an object.
 
 use bytes::Bytes;
-use gatepost::{
-    model::Rope,
-    patch::{Document, OperationFault, Patch, PatchError, PatchLimits},
-};
+use gatepost_api::Rope;
+use gatepost_json_patch::{Document, OperationFault, Patch, PatchError, PatchLimits};
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -1,6 +1,6 @@
 //! `label_selector_convert.json`: meaning of a selector of the API, and good requirements.
 
-use gatepost::snapshot::{Problem, checked_selector};
+use gatepost_config::{Problem, checked_selector};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gatepost::snapshot::checked_selector;
+use gatepost_config::checked_selector;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

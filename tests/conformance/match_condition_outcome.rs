@@ -1,6 +1,6 @@
 //! `match_condition_outcome.json`: result of several conditions together.
 
-use gatepost::cel::{ConditionsDecision, Evaluated, combined};
+use gatepost_cel::{ConditionsDecision, Evaluated, combined};
 use serde::Deserialize;
 use serde_json::Value;
 

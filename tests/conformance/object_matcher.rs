@@ -1,6 +1,6 @@
 //! `object_matcher.json`: does an objectSelector match the new object or the old one?
 
-use gatepost::wire::pb::k8s::io::api::admission::v1::AdmissionRequest;
+use gatepost_wire::pb::k8s::io::api::admission::v1::AdmissionRequest;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -5,12 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use gatepost::{
-    model::{Phase, Rope, Verdict},
-    patch::{Document, Patch, PatchLimits},
-    review::{Caller, decide},
-    wire::pb::k8s::io::api::admission::v1::AdmissionRequest,
-};
+use gatepost::review::{Caller, decide};
+use gatepost_api::{Phase, Rope, Verdict};
+use gatepost_json_patch::{Document, Patch, PatchLimits};
+use gatepost_wire::pb::k8s::io::api::admission::v1::AdmissionRequest;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -1,17 +1,15 @@
 //! Reviews: the requests of the cases, as a caller would send them.
 
 use bytes::Bytes;
-use gatepost::{
-    model::{Review, Rope},
-    wire::{
-        inbound::view,
-        outbound::framed,
-        pb::k8s::io::{
-            api::admission::v1::{AdmissionRequest, AdmissionReview},
-            apimachinery::pkg::{
-                apis::meta::v1::{GroupVersionKind, GroupVersionResource},
-                runtime::RawExtension,
-            },
+use gatepost_api::{Review, Rope};
+use gatepost_wire::{
+    inbound::view,
+    outbound::framed,
+    pb::k8s::io::{
+        api::admission::v1::{AdmissionRequest, AdmissionReview},
+        apimachinery::pkg::{
+            apis::meta::v1::{GroupVersionKind, GroupVersionResource},
+            runtime::RawExtension,
         },
     },
 };

@@ -1,10 +1,8 @@
 //! `rules.json`: does a rule see a request?
 
-use gatepost::{
-    model::RuleTarget,
-    snapshot::{HookSet, How},
-    wire::pb::k8s::io::api::admission::v1::AdmissionRequest,
-};
+use gatepost_api::RuleTarget;
+use gatepost_config::{HookSet, How};
+use gatepost_wire::pb::k8s::io::api::admission::v1::AdmissionRequest;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

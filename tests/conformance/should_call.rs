@@ -4,11 +4,9 @@
 //! have two parts: the apiserver, which has this hook's rules registered and chooses the version to send, is acted here
 //! by [`Caller`]; Gatepost is given what that one sends.
 
-use gatepost::{
-    model::{Gvr, Hook, MatchPolicy, Operation, RuleTarget, Served},
-    snapshot::{HookSet, How, Snapshot},
-    wire::pb::k8s::io::api::admission::v1::AdmissionRequest,
-};
+use gatepost_api::{Gvr, Hook, MatchPolicy, Operation, RuleTarget, Served};
+use gatepost_config::{HookSet, How, Snapshot};
+use gatepost_wire::pb::k8s::io::api::admission::v1::AdmissionRequest;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

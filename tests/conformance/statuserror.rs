@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use gatepost::{
-    model::Hook,
-    review::{Reasons, decide},
-    wire::pb::k8s::io::{
-        api::admission::v1::{AdmissionRequest, AdmissionResponse},
-        apimachinery::pkg::apis::meta::v1::Status,
-    },
+use gatepost::review::{Reasons, decide};
+use gatepost_api::Hook;
+use gatepost_wire::pb::k8s::io::{
+    api::admission::v1::{AdmissionRequest, AdmissionResponse},
+    apimachinery::pkg::apis::meta::v1::Status,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

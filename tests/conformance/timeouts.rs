@@ -4,7 +4,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use gatepost::{review::decide, wire::pb::k8s::io::api::admission::v1::AdmissionRequest};
+use gatepost::review::decide;
+use gatepost_wire::pb::k8s::io::api::admission::v1::AdmissionRequest;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use gatepost::{
-    model::{Answer, HookType, HttpForm, ReviewVersion},
-    wire::http_answer::decode,
-};
+use gatepost_api::{Answer, HookType, HttpForm, ReviewVersion};
+use gatepost_wire::http_answer::decode;
 use serde::Deserialize;
 use serde_json::Value;
 

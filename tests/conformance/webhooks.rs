@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use gatepost::{
-    model::{Endpoint, Hook},
-    review::{AdmissionDeps, Reasons},
-    snapshot::Snapshot,
-};
+use gatepost::review::{AdmissionDeps, Reasons};
+use gatepost_api::{Endpoint, Hook};
+use gatepost_config::Snapshot;
 use serde_json::{Value, json};
 
 use super::documents::snapshot;

@@ -10,12 +10,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use gatepost::{
-    adopt::Webhooks,
-    model::{FailureKind, FailurePolicy, HookType},
-    proxy::metrics::ProxyLoad,
-    telemetry::{Attendance, HookOutcome, InitializerOutcome, Metrics, Reading, render_read_proxy},
-};
+use gatepost::telemetry::{Attendance, HookOutcome, InitializerOutcome, Metrics, Reading, render_read_proxy};
+use gatepost_adopt::Webhooks;
+use gatepost_api::{FailureKind, FailurePolicy, HookType};
+use gatepost_read_proxy::metrics::ProxyLoad;
 use serde_json::Value;
 
 /// Words of expressions that are no metrics.

@@ -4,7 +4,7 @@
 use std::{io, sync::OnceLock};
 
 use bytes::Bytes;
-use gatepost::snapshot::{Snapshot, SourceFile, load};
+use gatepost_config::{Snapshot, SourceFile, load};
 
 const HEAD: &str =
     "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: default}\n";

@@ -4,14 +4,12 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use gatepost::{
-    model::{
-        FailurePolicy, Gvk, Gvr, HookType, HttpForm, MatchPolicy, Operation, Protocol, Review, ReviewVersion, Rope,
-        Scope, SideEffects,
-        hook::{Address, Endpoint},
-    },
-    snapshot::{HookSet, How, Matched, Snapshot, SourceFile, load},
+use gatepost_api::{
+    FailurePolicy, Gvk, Gvr, HookType, HttpForm, MatchPolicy, Operation, Protocol, Review, ReviewVersion, Rope, Scope,
+    SideEffects,
+    hook::{Address, Endpoint},
 };
+use gatepost_config::{HookSet, How, Matched, Snapshot, SourceFile, load};
 
 fn snapshot(files: &[(&str, &str)]) -> Snapshot {
     let files: Vec<SourceFile> = files
@@ -46,7 +44,7 @@ fn pod_review(operation: Operation) -> Review {
         old_object: None,
         old_object_ends: None,
         options: None,
-        encoding: gatepost::model::Encoding::Grpc,
+        encoding: gatepost_api::Encoding::Grpc,
         message: 0..0,
         bytes: Rope::new(Vec::new()),
     }

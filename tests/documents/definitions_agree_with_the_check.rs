@@ -8,10 +8,8 @@ use std::{collections::BTreeMap, fs, io, path::Path, sync::OnceLock};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use gatepost::{
-    schema::definitions,
-    snapshot::{SourceFile, load},
-};
+use gatepost_api::schema::definitions;
+use gatepost_config::{SourceFile, load};
 use serde_json::{Value, json};
 
 /// The schema of a kind.

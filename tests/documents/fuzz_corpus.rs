@@ -85,40 +85,37 @@ fn seeds_and_finds_hold() {
 #[test]
 fn many_seeds_are_taken() {
     use bytes::Bytes;
-    use gatepost::{
-        model::{HookType, HttpForm, ReviewVersion, Rope},
-        snapshot, wire,
-    };
+    use gatepost_api::{HookType, HttpForm, ReviewVersion, Rope};
 
     let taken = |target: &str, takes: &dyn Fn(Bytes) -> bool| {
         let seeds = files(&folder("seeds", target));
         let taken = seeds.into_values().filter(|bytes| takes(Bytes::from(bytes.clone()))).count();
         assert!(taken >= 10, "{target}: only {taken} are taken");
     };
-    taken("json_view", &|bytes| wire::json_view::view(bytes).is_ok());
-    taken("protobuf_view", &|bytes| wire::inbound::view(Rope::new([bytes])).is_ok());
-    taken("envelope", &|bytes| wire::envelope::view(Rope::new([bytes])).is_ok());
+    taken("json_view", &|bytes| gatepost_wire::json_view::view(bytes).is_ok());
+    taken("protobuf_view", &|bytes| gatepost_wire::inbound::view(Rope::new([bytes])).is_ok());
+    taken("envelope", &|bytes| gatepost_wire::envelope::view(Rope::new([bytes])).is_ok());
     taken("configuration", &|bytes| {
-        let file = snapshot::SourceFile { name: "a.yaml".into(), bytes };
-        snapshot::load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).is_ok()
+        let file = gatepost_config::SourceFile { name: "a.yaml".into(), bytes };
+        gatepost_config::load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).is_ok()
     });
     taken("json_patch", &|bytes| {
         let (object, patch) = (bytes.slice(..), bytes.clone());
         let Some(at) = bytes.iter().position(|byte| *byte == b'\n') else { return false };
         let end = patch[at + 1..].iter().position(|byte| *byte == b'\n').map_or(patch.len(), |end| at + 1 + end);
-        let document = gatepost::patch::Document::new(Rope::new([object.slice(..at)]));
-        let patch = gatepost::patch::Patch::parse(patch.slice(at + 1..end));
-        document.and_then(|document| document.patched(&patch?, gatepost::patch::PatchLimits::default())).is_ok()
+        let document = gatepost_json_patch::Document::new(Rope::new([object.slice(..at)]));
+        let patch = gatepost_json_patch::Patch::parse(patch.slice(at + 1..end));
+        document.and_then(|document| document.patched(&patch?, gatepost_json_patch::PatchLimits::default())).is_ok()
     });
     taken("match_condition", &|bytes| {
         crate::oracles::match_condition::value(&bytes).is_some_and(|value| value.is_ok())
     });
     taken("http1_reader", &|bytes| {
-        let memory = gatepost::memory::MemoryBudget::unlimited();
+        let memory = gatepost_base::memory::MemoryBudget::unlimited();
         crate::oracles::http1::read(bytes[0], &bytes[1..], &memory).is_ok()
     });
     taken("hook_answer", &|bytes| {
         let form = HttpForm::Json(ReviewVersion::V1beta1);
-        wire::http_answer::decode(HookType::Validating, form, "123", 200, bytes).is_ok()
+        gatepost_wire::http_answer::decode(HookType::Validating, form, "123", 200, bytes).is_ok()
     });
 }

@@ -4,7 +4,7 @@
 
 use std::fs;
 
-use gatepost::model::FailureKind;
+use gatepost_api::FailureKind;
 
 #[test]
 fn the_page_is_printed_from_the_table() {

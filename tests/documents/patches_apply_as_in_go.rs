@@ -3,10 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where its own setup is wrong")]
 
 use bytes::Bytes;
-use gatepost::{
-    model::Rope,
-    patch::{Document, Patch, PatchError, PatchLimits},
-};
+use gatepost_api::Rope;
+use gatepost_json_patch::{Document, Patch, PatchError, PatchLimits};
 use proptest::prelude::*;
 use serde::Deserialize;
 use serde_json::{Value, json};

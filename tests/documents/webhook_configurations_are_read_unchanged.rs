@@ -5,13 +5,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use gatepost::{
-    model::{
-        Dispatch, FailurePolicy, HookType, HttpForm, MatchPolicy, OnProbeFailure, Protocol, Reinvocation,
-        ReviewVersion, Transport,
-    },
-    snapshot::{Snapshot, SourceFile, checked_webhook_configuration, load},
+use gatepost_api::{
+    Dispatch, FailurePolicy, HookType, HttpForm, MatchPolicy, OnProbeFailure, Protocol, Reinvocation, ReviewVersion,
+    Transport,
 };
+use gatepost_config::{Snapshot, SourceFile, checked_webhook_configuration, load};
 use serde_json::{Value, json};
 
 fn loaded(files: &[(&str, &str)]) -> Result<Snapshot, Vec<String>> {

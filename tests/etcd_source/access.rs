@@ -2,10 +2,8 @@
 
 use std::{fs, path::Path, time::Duration};
 
-use gatepost::{
-    etcd::{EtcdAccess, EtcdClient, EtcdError, Login, TlsFiles},
-    source::{EtcdLocation, ReadError},
-};
+use gatepost::source::{EtcdLocation, ReadError};
+use gatepost_etcd_client::{EtcdAccess, EtcdClient, EtcdError, Login, TlsFiles};
 use serde_json::json;
 use tempfile::TempDir;
 

@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use gatepost::etcd::{EtcdClient, EtcdError};
+use gatepost_etcd_client::{EtcdClient, EtcdError};
 
 use crate::{
     cases::Case,

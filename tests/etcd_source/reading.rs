@@ -2,11 +2,9 @@
 
 use std::{fs, ops::Range, path::Path};
 
-use gatepost::{
-    etcd::{EtcdAccess, EtcdClient, EtcdError},
-    model::Revision,
-    source::EtcdLocation,
-};
+use gatepost::source::EtcdLocation;
+use gatepost_api::Revision;
+use gatepost_etcd_client::{EtcdAccess, EtcdClient, EtcdError};
 
 use crate::{
     cases::Case,

@@ -7,10 +7,10 @@ use std::{
 };
 
 use gatepost::{
-    etcd::EtcdAccess,
     runtime::{Running, Settings, Sidecar},
     source::{Contents, EtcdLocation, ReadError, Source, SourceLocation},
 };
+use gatepost_etcd_client::EtcdAccess;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::{

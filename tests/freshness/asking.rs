@@ -9,7 +9,8 @@ use std::{
     time::Duration,
 };
 
-use gatepost::{model::verdict::REVISION, wire::pb::gatepost::v1::admission_client::AdmissionClient};
+use gatepost_api::verdict::REVISION;
+use gatepost_wire::pb::gatepost::v1::admission_client::AdmissionClient;
 use tokio::time::{MissedTickBehavior, interval};
 use tonic::transport::Endpoint;
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use gatepost::etcd::{EtcdAccess, EtcdClient};
+use gatepost_etcd_client::{EtcdAccess, EtcdClient};
 use tokio::time::{Instant, sleep};
 
 use crate::{Fallible, bound::Change, sidecars::PREFIX};

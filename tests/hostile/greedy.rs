@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gatepost::wire::pb::k8s::io::api::admission::v1::AdmissionResponse;
+use gatepost_wire::pb::k8s::io::api::admission::v1::AdmissionResponse;
 
 use super::{
     bytes::{

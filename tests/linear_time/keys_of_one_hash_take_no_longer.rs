@@ -10,11 +10,9 @@ use std::{
 };
 
 use crate::cpu;
-use gatepost::{
-    cel::{AccessDecisions, Allowance, Condition, ConditionsDecision, Input, JsonDocument, Request, decide},
-    live::namespaces::Namespaces,
-    model::Labels,
-};
+use gatepost::live::namespaces::Namespaces;
+use gatepost_api::Labels;
+use gatepost_cel::{AccessDecisions, Allowance, Condition, ConditionsDecision, Input, JsonDocument, Request, decide};
 use rustc_hash::{FxBuildHasher, FxHashSet};
 
 const KEYS: usize = 16_000;

@@ -7,10 +7,8 @@ use std::{hint::black_box, time::Duration};
 
 use crate::cpu;
 use bytes::Bytes;
-use gatepost::{
-    model::Rope,
-    patch::{Document, Patch, PatchLimits},
-};
+use gatepost_api::Rope;
+use gatepost_json_patch::{Document, Patch, PatchLimits};
 
 /// Operations of the smaller patch.
 const SMALL: usize = 200;

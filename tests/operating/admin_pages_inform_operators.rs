@@ -10,11 +10,11 @@ use std::{
 use gatepost::{
     front::admin::Admin,
     live::{Current, FailedRead, Generation, Namespaces, Rejection, ReplicaHealth},
-    model::Labels,
     replicas::{Replica, ReplicaReport},
-    snapshot::{Problem, Snapshot},
     telemetry::{Metrics, Refused},
 };
+use gatepost_api::Labels;
+use gatepost_config::{Problem, Snapshot};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -86,9 +86,9 @@ async fn readyz_verbose_lists_faults_that_do_not_make_unready() {
     use gatepost::{
         hooks::Channel,
         live::{CallTarget, LiveHook, Overdue, Rotation},
-        model::{Step, Unreachable},
-        snapshot::{SourceFile, load},
     };
+    use gatepost_api::{Step, Unreachable};
+    use gatepost_config::{SourceFile, load};
     let (current, metrics) = (Arc::new(Current::new(Instant::now())), Arc::new(Metrics::new(1)));
     let health = Arc::new(ReplicaHealth::new(Arc::clone(&current)));
     let address = admin(&health, &metrics).await;
@@ -114,7 +114,7 @@ async fn readyz_verbose_lists_faults_that_do_not_make_unready() {
     let generation = Generation {
         number: 1,
         digest: String::new(),
-        revision: gatepost::model::Revision::Store(1),
+        revision: gatepost_api::Revision::Store(1),
         published: since,
         snapshot: Arc::new(snapshot),
         hooks: vec![live],
@@ -172,7 +172,7 @@ async fn configz_shows_the_configuration_in_force_and_the_rejected_one() {
     current.publish(Arc::new(Generation {
         number: 7,
         digest: "abc".into(),
-        revision: gatepost::model::Revision::Store(1),
+        revision: gatepost_api::Revision::Store(1),
         published: SystemTime::UNIX_EPOCH,
         snapshot: Arc::new(Snapshot::empty()),
         hooks: Vec::new(),
@@ -191,7 +191,7 @@ async fn configz_shows_the_configuration_in_force_and_the_rejected_one() {
     };
     health.status.rejected.set(Some(Rejection {
         problems: vec![problem],
-        revision: gatepost::model::Revision::Store(2),
+        revision: gatepost_api::Revision::Store(2),
         since: SystemTime::UNIX_EPOCH,
         quarantined: Vec::new(),
     }));

@@ -19,7 +19,7 @@ use crate::support::{
     scripted_hook::{Script, ScriptedHook},
     stall::Stall,
 };
-use gatepost::wire::pb::k8s::io::api::admission::v1::AdmissionReview;
+use gatepost_wire::pb::k8s::io::api::admission::v1::AdmissionReview;
 use prost::Message;
 use rustix::{
     fs::{OFlags, fcntl_getfl, fcntl_setfl},

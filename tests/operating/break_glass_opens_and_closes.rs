@@ -22,19 +22,19 @@ use crate::support::{
 };
 use gatepost::{
     live::{Current, STALE_AFTER, break_glass::GlassOrigin},
-    model::{BreakGlass, Verdict},
     review::{AdmissionDeps, Reasons},
     runtime::{Running, Settings, Sidecar},
     telemetry::{Audit, Metrics},
-    wire::pb::k8s::io::{
-        api::{
-            admission::v1::{AdmissionRequest, AdmissionResponse, AdmissionReview},
-            authentication::v1::UserInfo,
-        },
-        apimachinery::pkg::{
-            apis::meta::v1::{GroupVersionKind, GroupVersionResource},
-            runtime::RawExtension,
-        },
+};
+use gatepost_api::{BreakGlass, Verdict};
+use gatepost_wire::pb::k8s::io::{
+    api::{
+        admission::v1::{AdmissionRequest, AdmissionResponse, AdmissionReview},
+        authentication::v1::UserInfo,
+    },
+    apimachinery::pkg::{
+        apis::meta::v1::{GroupVersionKind, GroupVersionResource},
+        runtime::RawExtension,
     },
 };
 use prost::Message;
@@ -82,7 +82,7 @@ fn stale(gate: &AdmissionDeps) -> AdmissionDeps {
         reasons: Reasons::First,
         patch_annotations: false,
         speculation: gatepost::review::Speculation::default(),
-        memory: gatepost::memory::MemoryBudget::unlimited(),
+        memory: gatepost_base::memory::MemoryBudget::unlimited(),
         namespaces: None,
         discovery: None,
         authorizer: None,

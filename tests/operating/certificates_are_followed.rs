@@ -19,8 +19,8 @@ use gatepost::{
     replicas::{AdminUrl, Replica},
     runtime::{Running, Settings, Sidecar, StartError},
     telemetry::Metrics,
-    tls::{CertificateFault, FileCheck, ServerFiles, ServerTls, TlsError},
 };
+use gatepost_tls::{CertificateFault, FileCheck, ServerFiles, ServerTls, TlsError};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,

@@ -11,10 +11,8 @@ use crate::support::{
     scripted_hook::{Script, ScriptedHook},
     sidecar::Configured,
 };
-use gatepost::{
-    live::Rotation,
-    wire::pb::k8s::io::api::admission::v1::{AdmissionResponse, AdmissionReview},
-};
+use gatepost::live::Rotation;
+use gatepost_wire::pb::k8s::io::api::admission::v1::{AdmissionResponse, AdmissionReview};
 use prost::Message;
 
 const A: &str = "a.example.com";

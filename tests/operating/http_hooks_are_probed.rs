@@ -13,9 +13,9 @@ use bytes::Bytes;
 use gatepost::{
     hooks::{Channel, ProbeFailure, ProbePost},
     live::Rotation,
-    model::{CallFailure, HttpForm, ReviewVersion, Rope, Step},
-    wire::{envelope, json_view},
 };
+use gatepost_api::{CallFailure, HttpForm, ReviewVersion, Rope, Step};
+use gatepost_wire::{envelope, json_view};
 use serde_json::json;
 use tokio::runtime::Handle;
 

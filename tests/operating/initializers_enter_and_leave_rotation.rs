@@ -4,11 +4,9 @@
 
 use std::sync::Arc;
 
-use gatepost::{
-    client::{InitializerClient, NewObject, ObjectChange, ObjectRefusal},
-    live::{RetireReason, Rotation},
-    wire::pb::k8s::io::api::admission::v1::{AdmissionResponse, AdmissionReview},
-};
+use gatepost::live::{RetireReason, Rotation};
+use gatepost_client::{InitializerClient, NewObject, ObjectChange, ObjectRefusal};
+use gatepost_wire::pb::k8s::io::api::admission::v1::{AdmissionResponse, AdmissionReview};
 use prost::Message;
 use serde_json::json;
 use sha2::{Digest, Sha256};

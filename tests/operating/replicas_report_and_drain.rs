@@ -14,10 +14,7 @@ use crate::support::{
     scripted_hook::{Script, ScriptedHook},
     sidecar::Configured,
 };
-use gatepost::{
-    etcd,
-    replicas::{HookStanding, ReplicaReport, StatusPlace},
-};
+use gatepost::replicas::{HookStanding, ReplicaReport, StatusPlace};
 use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -169,7 +166,10 @@ async fn drains(more: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn replica_that_cannot_publish_its_report_serves_all_the_same() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
-    let access = etcd::EtcdAccess { endpoints: vec![format!("http://{free}")], ..etcd::EtcdAccess::default() };
+    let access = gatepost_etcd_client::EtcdAccess {
+        endpoints: vec![format!("http://{free}")],
+        ..gatepost_etcd_client::EtcdAccess::default()
+    };
     let status_place = StatusPlace::Etcd { access, prefix: StatusPlace::ETCD_PREFIX.to_owned() };
     let h = ScriptedHook::start(Script::Allow).await;
     let a = Configured::publishing_to("a", status_place, &[hook(HOOK, &h.url(), "")]);

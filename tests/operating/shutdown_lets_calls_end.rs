@@ -8,10 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gatepost::{
-    front::{Bound, DrainSummary, FrontLimits},
-    tls::ServerTls,
-};
+use gatepost::front::{Bound, DrainSummary, FrontLimits};
+use gatepost_tls::ServerTls;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream},

@@ -18,15 +18,15 @@ use crate::support::{
 };
 use gatepost::{
     live::{Current, Generation, STALE_AFTER},
-    model::{Revision, Verdict, verdict::REVISION},
     review::{AdmissionDeps, Reasons},
     rotate::{Rotator, RotatorOptions},
-    snapshot::SourceFile,
     source::{
         Contents, READ_DEADLINE, ReadError,
         poll::{READ_EVERY, Ticks},
     },
 };
+use gatepost_api::{Revision, Verdict, verdict::REVISION};
+use gatepost_config::SourceFile;
 use tokio::{sync::mpsc, time};
 
 /// Behaviour of reads from now on.

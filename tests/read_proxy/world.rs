@@ -18,13 +18,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use gatepost::{
-    kube::KubeAccess,
-    proxy::{Cluster, ProxiedResources, Proxy, ProxySettings, RequestOrigin, listen},
-    runtime::ProxyAdmin,
-    telemetry::Metrics,
-    tls::{FileCheck, ServerFiles, ServerTls, client_user},
-};
+use gatepost::{runtime::ProxyAdmin, telemetry::Metrics};
+use gatepost_kube_support::KubeAccess;
+use gatepost_read_proxy::{Cluster, ProxiedResources, Proxy, ProxySettings, RequestOrigin, listen};
+use gatepost_tls::{FileCheck, ServerFiles, ServerTls, client_user};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::{

@@ -11,10 +11,8 @@ use crate::support::{
 };
 use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
-use gatepost::{
-    model::Verdict,
-    review::{AdmissionDeps, Reasons},
-};
+use gatepost::review::{AdmissionDeps, Reasons};
+use gatepost_api::Verdict;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,

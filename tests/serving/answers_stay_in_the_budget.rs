@@ -13,11 +13,11 @@ use crate::support::{
 use gatepost::{
     hooks::{Channel, ConnectionBudget, Resources},
     live::{CallTarget, Generation, LiveHook},
-    memory::{MemoryBudget, Purpose},
-    model::Phase,
     review::{AdmissionDeps, Reasons},
-    wire::pb::k8s::io::apimachinery::pkg::runtime::RawExtension,
 };
+use gatepost_api::Phase;
+use gatepost_base::memory::{MemoryBudget, Purpose};
+use gatepost_wire::pb::k8s::io::apimachinery::pkg::runtime::RawExtension;
 use serde_json::json;
 use tokio::runtime::Handle;
 

@@ -6,12 +6,10 @@ use std::time::Duration;
 use crate::front;
 use crate::front::{Ended, LONG, REVIEW, ended, framed, grpc, review, sidecar, sidecar_with_budget, until, with};
 use bytes::Bytes;
-use gatepost::{
-    front::FrontLimits,
-    wire::pb::k8s::io::{
-        api::admission::v1::{AdmissionRequest, AdmissionReview},
-        apimachinery::pkg::apis::meta::v1::{GroupVersionKind, GroupVersionResource},
-    },
+use gatepost::front::FrontLimits;
+use gatepost_wire::pb::k8s::io::{
+    api::admission::v1::{AdmissionRequest, AdmissionReview},
+    apimachinery::pkg::apis::meta::v1::{GroupVersionKind, GroupVersionResource},
 };
 use http::{Request, StatusCode};
 use prost::Message;

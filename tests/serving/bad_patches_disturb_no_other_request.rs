@@ -7,10 +7,10 @@ use std::{net::SocketAddr, sync::LazyLock};
 use gatepost::{
     front::{Bound, FrontLimits},
     review::Reasons,
-    wire::{
-        pb::k8s::io::api::admission::v1::{AdmissionRequest, AdmissionResponse, AdmissionReview},
-        request,
-    },
+};
+use gatepost_wire::{
+    pb::k8s::io::api::admission::v1::{AdmissionRequest, AdmissionResponse, AdmissionReview},
+    request,
 };
 use prost::Message as _;
 use serde_json::{Value, json};

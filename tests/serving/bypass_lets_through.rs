@@ -15,15 +15,15 @@ use crate::support::{
 };
 use gatepost::{
     live::{Current, STALE_AFTER, break_glass::GlassOrigin},
-    model::{BreakGlass, Review, Verdict},
     review::{AdmissionDeps, Reasons, decide},
     telemetry::Audit,
-    wire::{
-        inbound, json_view,
-        pb::k8s::io::{
-            api::{admission::v1::AdmissionRequest, authentication::v1::UserInfo},
-            apimachinery::pkg::apis::meta::v1::{GroupVersionKind, GroupVersionResource},
-        },
+};
+use gatepost_api::{BreakGlass, Review, Verdict};
+use gatepost_wire::{
+    inbound, json_view,
+    pb::k8s::io::{
+        api::{admission::v1::AdmissionRequest, authentication::v1::UserInfo},
+        apimachinery::pkg::apis::meta::v1::{GroupVersionKind, GroupVersionResource},
     },
 };
 use serde_json::{Value, json};
@@ -52,7 +52,7 @@ fn aged(gate: &AdmissionDeps, age: Option<Duration>) -> AdmissionDeps {
         reasons: Reasons::First,
         patch_annotations: false,
         speculation: gatepost::review::Speculation::default(),
-        memory: gatepost::memory::MemoryBudget::unlimited(),
+        memory: gatepost_base::memory::MemoryBudget::unlimited(),
         namespaces: None,
         discovery: None,
         authorizer: None,
@@ -267,7 +267,7 @@ impl Write for Kept {
 #[tokio::test]
 async fn the_audit_record_says_why_and_a_hook_cannot() {
     let hook_says = ScriptedHook::start(Script::Allow).await;
-    let lie = gatepost::wire::pb::k8s::io::api::admission::v1::AdmissionResponse {
+    let lie = gatepost_wire::pb::k8s::io::api::admission::v1::AdmissionResponse {
         uid: Some("u".into()),
         allowed: Some(true),
         audit_annotations: [("r".to_owned(), "Skip: it says so".to_owned())].into(),
@@ -316,7 +316,7 @@ async fn groups_lie_where_the_message_was_cut() {
     let gate = refusing(&no, "- {name: r, reason: told so, groups: [ops]}\n");
     let whole = message(by("ann", &["a", "ops", "z"]));
     for cut in 6..whole.len() {
-        let rope = gatepost::model::Rope::new([whole.slice(..cut), whole.slice(cut..)]);
+        let rope = gatepost_api::Rope::new([whole.slice(..cut), whole.slice(cut..)]);
         let review = inbound::view(rope).expect("a review");
         assert!(decide(&gate, &review, &caller(Duration::from_secs(2))).await.allowed(), "cut at {cut}");
     }

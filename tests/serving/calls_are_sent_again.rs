@@ -8,10 +8,8 @@ use crate::support::{
     reviews::create_pod,
     scripted_hook::{Script, ScriptedHook},
 };
-use gatepost::{
-    review::{AdmissionDeps, Reasons},
-    wire::pb::k8s::io::api::admission::v1::AdmissionRequest,
-};
+use gatepost::review::{AdmissionDeps, Reasons};
+use gatepost_wire::pb::k8s::io::api::admission::v1::AdmissionRequest;
 use h2::Reason;
 
 const HARMLESS: &str = "sideEffects: None";

@@ -4,10 +4,8 @@
 
 use std::{collections::BTreeMap, fs, sync::Arc};
 
-use gatepost::{
-    model::{Transport, hook::EndpointTls},
-    tls::{SystemRoots, client_config, server_verifier},
-};
+use gatepost_api::{Transport, hook::EndpointTls};
+use gatepost_tls::{SystemRoots, client_config, server_verifier};
 use rustls::{
     CipherSuite, ClientConfig, ClientConnection, Connection, HandshakeKind, ServerConfig, ServerConnection,
     crypto::aws_lc_rs,

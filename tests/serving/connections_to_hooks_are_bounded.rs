@@ -10,14 +10,11 @@ use crate::front::until;
 use crate::support;
 use crate::support::http_hook::{HTTP1, HttpHook, HttpScript};
 use bytes::Bytes;
-use gatepost::{
-    hooks::{
-        Arrival, Call, Channel, ConnectionBudget, FailedCall, HookRequest, HttpRequest, Reply, Resources, Responses,
-        Reuse,
-    },
-    memory::MemoryBudget,
-    model::{CallFailure, HttpForm, ReviewVersion, Rope, Step},
+use gatepost::hooks::{
+    Arrival, Call, Channel, ConnectionBudget, FailedCall, HookRequest, HttpRequest, Reply, Resources, Responses, Reuse,
 };
+use gatepost_api::{CallFailure, HttpForm, ReviewVersion, Rope, Step};
+use gatepost_base::memory::MemoryBudget;
 use tokio::{net::TcpListener, runtime::Handle, time::timeout};
 
 /// The longest anything may take here.
@@ -49,7 +46,7 @@ fn call(responses: &Arc<Responses>, tag: usize, time: Duration) -> Call {
         tag: tag as u32,
         reuse: Reuse::Allowed,
         resends: 0,
-        hops: gatepost::model::Hops::FIRST,
+        hops: gatepost_api::Hops::FIRST,
     }
 }
 
@@ -245,8 +242,7 @@ async fn where_tls_is_wanted_and_missing_nothing_is_dialled() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let mut endpoint = hook.endpoint();
     let address = listener.local_addr().expect("an address");
-    endpoint.address =
-        gatepost::model::hook::Address::Tcp { host: address.ip().to_string().into(), port: address.port() };
+    endpoint.address = gatepost_api::hook::Address::Tcp { host: address.ip().to_string().into(), port: address.port() };
     let (channel, responses) = (Channel::open(endpoint, None, &[Handle::current()]), Arc::new(Responses::default()));
     channel.ask(0, call(&responses, 0, LONG));
     let arrived = arrivals(&responses, 1).await;

@@ -18,7 +18,7 @@ use crate::support::{
     scripted_hook::{Script, ScriptedHook},
     sidecar::Configured,
 };
-use gatepost::wire::pb::k8s::io::api::admission::v1::{AdmissionResponse, AdmissionReview};
+use gatepost_wire::pb::k8s::io::api::admission::v1::{AdmissionResponse, AdmissionReview};
 use prost::Message;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

@@ -88,7 +88,7 @@ lists_the_services!(reflection_v1alpha_lists_the_services, v1alpha);
 
 #[tokio::test]
 async fn a_generated_client_is_answered() {
-    use gatepost::wire::pb::{
+    use gatepost_wire::pb::{
         gatepost::v1::admission_client::AdmissionClient, k8s::io::api::admission::v1::AdmissionReview,
     };
     use prost::Message;

@@ -7,7 +7,9 @@ use crate::support::{
     reviews::{create_pod, message},
     scripted_hook::{Script, ScriptedHook},
 };
-use gatepost::{model::Verdict, review::Reasons, wire::pb::k8s::io::api::admission::v1::AdmissionResponse};
+use gatepost::review::Reasons;
+use gatepost_api::Verdict;
+use gatepost_wire::pb::k8s::io::api::admission::v1::AdmissionResponse;
 
 #[tokio::test]
 async fn the_bytes_that_came_are_the_bytes_that_go() {
@@ -32,7 +34,7 @@ async fn a_message_in_many_pieces_goes_out_whole() {
     let gate = gate(&document(&[hook("a.example.com", &scripted.url(), "")]), Reasons::First);
     let whole = message(create_pod("u", 300 << 10));
     let pieces: Vec<_> = (0..whole.len()).step_by(977).map(|at| whole.slice(at..whole.len().min(at + 977))).collect();
-    let review = gatepost::wire::inbound::view(gatepost::model::Rope::new(pieces)).expect("a review");
+    let review = gatepost_wire::inbound::view(gatepost_api::Rope::new(pieces)).expect("a review");
     assert!(gatepost::review::decide(&gate, &review, &caller(Duration::from_secs(5))).await.allowed());
     assert!(scripted.seen().pop().expect("asked").body == whole);
 }

@@ -10,11 +10,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use gatepost::{
-    hooks::{Channel, Method},
-    model::{HttpForm, ReviewVersion, Rope, Transport, hook::EndpointTls},
-    tls::{SystemRoots, client_config},
-};
+use gatepost::hooks::{Channel, Method};
+use gatepost_api::{HttpForm, ReviewVersion, Rope, Transport, hook::EndpointTls};
+use gatepost_tls::{SystemRoots, client_config};
 use tokio::{runtime::Handle, task::JoinSet};
 
 use super::hooks_speak_http2_in_many_ways::{LONG, body, certified, endpoint, not_run};

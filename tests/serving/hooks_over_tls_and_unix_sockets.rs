@@ -19,9 +19,9 @@ use gatepost::{
     commands::review::ask,
     hooks::Method,
     runtime::{Running, Settings, Sidecar},
-    snapshot::parse_url,
-    wire::pb::k8s::io::api::admission::v1::AdmissionResponse,
 };
+use gatepost_config::parse_url;
+use gatepost_wire::pb::k8s::io::api::admission::v1::AdmissionResponse;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
 /// A `gatepost hook` process that ends with its handle.

@@ -10,11 +10,9 @@ use crate::support::{
     mutating::{LONG, entry},
     reviews::{create_pod, message},
 };
-use gatepost::{
-    model::{Phase, Reinvocation, Rope, registration::Segment},
-    review::{AdmissionDeps, Caller, Reasons, decide},
-    wire::inbound::view,
-};
+use gatepost::review::{AdmissionDeps, Caller, Reasons, decide};
+use gatepost_api::{Phase, Reinvocation, Rope, registration::Segment};
+use gatepost_wire::inbound::view;
 
 const NAMES: [&str; 4] = ["a", "again", "b", "c"];
 

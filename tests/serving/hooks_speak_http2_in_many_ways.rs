@@ -12,14 +12,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use gatepost::{
-    hooks::{Channel, Method},
-    model::{
-        Endpoint, HttpForm, ReviewVersion, Rope, Transport,
-        hook::{Address, EndpointTls},
-    },
-    tls::{SystemRoots, client_config},
+use gatepost::hooks::{Channel, Method};
+use gatepost_api::{
+    Endpoint, HttpForm, ReviewVersion, Rope, Transport,
+    hook::{Address, EndpointTls},
 };
+use gatepost_tls::{SystemRoots, client_config};
 use h2::{RecvStream, server};
 use http::{HeaderMap, HeaderValue, Response};
 use rcgen::{CertificateParams, KeyPair};

@@ -11,14 +11,12 @@ use std::{
 
 use crate::support::{certificates::localhost, http_hook::HTTP1};
 use bytes::Bytes;
-use gatepost::{
-    hooks::{Call, Channel, HookRequest, HttpReply, HttpRequest, ProbePost, Reply, Responses, Reuse},
-    model::{
-        Endpoint, HttpForm, ReviewVersion, Rope, Transport,
-        hook::{Address, EndpointTls},
-    },
-    tls::{SystemRoots, client_config},
+use gatepost::hooks::{Call, Channel, HookRequest, HttpReply, HttpRequest, ProbePost, Reply, Responses, Reuse};
+use gatepost_api::{
+    Endpoint, HttpForm, ReviewVersion, Rope, Transport,
+    hook::{Address, EndpointTls},
 };
+use gatepost_tls::{SystemRoots, client_config};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use tokio::{runtime::Handle, time::timeout};
 
@@ -120,7 +118,7 @@ fn ask(channel: &Channel, worker: usize, responses: &Arc<Responses>) {
             tag: worker as u32,
             reuse: Reuse::Allowed,
             resends: 0,
-            hops: gatepost::model::Hops::FIRST,
+            hops: gatepost_api::Hops::FIRST,
         },
     );
 }

@@ -7,11 +7,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use gatepost::{
-    hooks::{Call, Channel, ConnectionBudget, HookRequest, HttpRequest, Reply, Resources, Responses, Reuse},
-    memory::{MemoryBudget, Purpose},
-    model::{CallFailure, Endpoint, HttpForm, ReviewVersion, Rope, Transport, hook::Address},
-};
+use gatepost::hooks::{Call, Channel, ConnectionBudget, HookRequest, HttpRequest, Reply, Resources, Responses, Reuse};
+use gatepost_api::{CallFailure, Endpoint, HttpForm, ReviewVersion, Rope, Transport, hook::Address};
+use gatepost_base::memory::{MemoryBudget, Purpose};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -77,7 +75,7 @@ impl Hook {
                 tag: 0,
                 reuse: Reuse::Allowed,
                 resends: 0,
-                hops: gatepost::model::Hops::FIRST,
+                hops: gatepost_api::Hops::FIRST,
             },
         );
         let mut arrived = timeout(time.min(LONG), responses.take()).await.ok()?;

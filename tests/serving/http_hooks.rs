@@ -9,12 +9,10 @@ use std::{
 use crate::front::until;
 use crate::support::http_hook::{H2, HTTP1, HttpHook, HttpScript};
 use bytes::Bytes;
-use gatepost::{
-    hooks::{
-        Call, Channel, FailedCall, HookRequest, HttpReply, HttpRequest, ProcessingEvidence, Reply, Responses, Reuse,
-    },
-    model::{CallFailure, Endpoint, HttpForm, ReviewVersion, Rope, Step, Transport, hook::Address},
+use gatepost::hooks::{
+    Call, Channel, FailedCall, HookRequest, HttpReply, HttpRequest, ProcessingEvidence, Reply, Responses, Reuse,
 };
+use gatepost_api::{CallFailure, Endpoint, HttpForm, ReviewVersion, Rope, Step, Transport, hook::Address};
 use http::Version;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -57,7 +55,7 @@ fn call(responses: &Arc<Responses>, tag: u32, body: &Rope) -> Call {
         tag,
         reuse: Reuse::Allowed,
         resends: 0,
-        hops: gatepost::model::Hops::FIRST,
+        hops: gatepost_api::Hops::FIRST,
     }
 }
 

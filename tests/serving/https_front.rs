@@ -7,10 +7,8 @@ use crate::front::{LONG, Sidecar, over, until};
 use crate::tls::{Authority, BOTH, Pair, client, connect, files, put, put_pair, shown};
 use crate::webhook::{Connection, assert_allowed, post, review};
 use crate::{front, webhook};
-use gatepost::{
-    front::{Bound, FrontLimits},
-    tls::{FileCheck, Oldest, ServerFiles, ServerTls, TlsError},
-};
+use gatepost::front::{Bound, FrontLimits};
+use gatepost_tls::{FileCheck, Oldest, ServerFiles, ServerTls, TlsError};
 use rustls::ClientConfig;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

@@ -15,16 +15,16 @@ use crate::support::{
 use bytes::Bytes;
 use gatepost::{
     live::{Namespaces, break_glass::GlassOrigin},
-    memory::MemoryBudget,
-    model::{BreakGlass, Phase, Rope, Verdict},
-    patch::{Document, Patch, PatchLimits},
     review::{AdmissionDeps, Caller, Reasons, decide},
-    wire::{
-        inbound::view,
-        pb::k8s::io::{
-            api::{admission::v1::AdmissionRequest, authentication::v1::UserInfo},
-            apimachinery::pkg::runtime::RawExtension,
-        },
+};
+use gatepost_api::{BreakGlass, Phase, Rope, Verdict};
+use gatepost_base::memory::MemoryBudget;
+use gatepost_json_patch::{Document, Patch, PatchLimits};
+use gatepost_wire::{
+    inbound::view,
+    pb::k8s::io::{
+        api::{admission::v1::AdmissionRequest, authentication::v1::UserInfo},
+        apimachinery::pkg::runtime::RawExtension,
     },
 };
 use serde_json::{Value, json};

@@ -3,12 +3,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use gatepost::{
-    initialize::hub::ToInstance,
-    model::{Phase, Rope, StatusInfo},
-    review::{Caller, decide},
-    wire::inbound::view,
-};
+use gatepost::review::{Caller, decide};
+use gatepost_api::{Phase, Rope, StatusInfo};
+use gatepost_initializers::hub::ToInstance;
+use gatepost_wire::inbound::view;
 use tokio::{task::JoinSet, time::Instant};
 
 use crate::{

@@ -8,22 +8,22 @@ use bytes::{Buf, Bytes, BytesMut};
 use gatepost::{
     front::{Bound, FrontLimits},
     live::Generation,
-    memory::MemoryBudget,
-    model::{Phase, Rope, Verdict},
     review::{AdmissionDeps, Caller, Reasons, decide},
-    wire::{
-        inbound::view,
-        outbound::framed,
-        pb::{
-            gatepost::v1::{
-                Claim, Done, Heartbeat, InitializerAnswer, InitializerMessage, InitializerTask, Leave, SidecarMessage,
-                initializer_answer::Outcome, initializer_message::Message as ToSidecar,
-                sidecar_message::Message as FromSidecar,
-            },
-            k8s::io::{
-                api::{admission::v1::AdmissionRequest, authentication::v1::UserInfo},
-                apimachinery::pkg::apis::meta::v1::Status,
-            },
+};
+use gatepost_api::{Phase, Rope, Verdict};
+use gatepost_base::memory::MemoryBudget;
+use gatepost_wire::{
+    inbound::view,
+    outbound::framed,
+    pb::{
+        gatepost::v1::{
+            Claim, Done, Heartbeat, InitializerAnswer, InitializerMessage, InitializerTask, Leave, SidecarMessage,
+            initializer_answer::Outcome, initializer_message::Message as ToSidecar,
+            sidecar_message::Message as FromSidecar,
+        },
+        k8s::io::{
+            api::{admission::v1::AdmissionRequest, authentication::v1::UserInfo},
+            apimachinery::pkg::apis::meta::v1::Status,
         },
     },
 };

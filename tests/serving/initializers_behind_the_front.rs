@@ -9,20 +9,18 @@ use std::{
 
 use base64::Engine as _;
 use bytes::Bytes;
-use gatepost::{
-    front::{Bound, FrontLimits},
-    initialize::{
-        TurnFailure,
-        hub::{Attachment, TaskMessage},
-    },
-    memory::{MemoryBudget, Purpose},
-    tls::{ServerFiles, ServerTls},
-    wire::pb::{
-        gatepost::v1::{Done, initializer_answer::Outcome},
-        k8s::io::api::{
-            admission::v1::{AdmissionRequest, AdmissionResponse, AdmissionReview},
-            authentication::v1::UserInfo,
-        },
+use gatepost::front::{Bound, FrontLimits};
+use gatepost_base::memory::{MemoryBudget, Purpose};
+use gatepost_initializers::{
+    TurnFailure,
+    hub::{Attachment, TaskMessage},
+};
+use gatepost_tls::{ServerFiles, ServerTls};
+use gatepost_wire::pb::{
+    gatepost::v1::{Done, initializer_answer::Outcome},
+    k8s::io::api::{
+        admission::v1::{AdmissionRequest, AdmissionResponse, AdmissionReview},
+        authentication::v1::UserInfo,
     },
 };
 use prost::Message as _;

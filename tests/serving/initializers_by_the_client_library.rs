@@ -7,10 +7,10 @@ use std::sync::{
 };
 
 use gatepost::{
-    client::{InitializerClient, NewObject, ObjectChange, ObjectRefusal},
     front::{Bound, FrontLimits},
     review::AdmissionDeps,
 };
+use gatepost_client::{InitializerClient, NewObject, ObjectChange, ObjectRefusal};
 use serde_json::json;
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 use tonic::transport::{Channel, Endpoint};

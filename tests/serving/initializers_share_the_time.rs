@@ -3,13 +3,11 @@
 
 use std::time::Duration;
 
-use gatepost::{
-    model::{Phase, Rope, Verdict},
-    review::{AdmissionDeps, Caller, decide},
-    wire::{
-        inbound::view,
-        pb::gatepost::v1::{Done, initializer_answer::Outcome},
-    },
+use gatepost::review::{AdmissionDeps, Caller, decide};
+use gatepost_api::{Phase, Rope, Verdict};
+use gatepost_wire::{
+    inbound::view,
+    pb::gatepost::v1::{Done, initializer_answer::Outcome},
 };
 use serde_json::json;
 use tokio::time::sleep;

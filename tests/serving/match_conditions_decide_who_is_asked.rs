@@ -19,17 +19,17 @@ use crate::support::{
 };
 use bytes::Bytes;
 use gatepost::{
-    cel::{AccessDecision, Subject},
     live::{
         Authorizer,
         authorizer::{AccessQuestion, Decided},
     },
-    model::Phase,
     review::{AdmissionDeps, Reasons},
-    wire::pb::k8s::io::{
-        api::{admission::v1::AdmissionRequest, authentication::v1::UserInfo},
-        apimachinery::pkg::runtime::RawExtension,
-    },
+};
+use gatepost_api::Phase;
+use gatepost_cel::{AccessDecision, Subject};
+use gatepost_wire::pb::k8s::io::{
+    api::{admission::v1::AdmissionRequest, authentication::v1::UserInfo},
+    apimachinery::pkg::runtime::RawExtension,
 };
 
 /// Reviews for which the conditions of this hook were not met: excluded, and failed.

@@ -12,12 +12,12 @@ use crate::support::{
     scripted_hook::{Script, ScriptedHook},
 };
 use gatepost::{
-    cel::AccessDecision,
     live::Authorizer,
-    model::{Phase, Rope},
     review::{Caller, Reasons, decide},
-    wire::{inbound::view, pb::k8s::io::api::admission::v1::AdmissionResponse},
 };
+use gatepost_api::{Phase, Rope};
+use gatepost_cel::AccessDecision;
+use gatepost_wire::{inbound::view, pb::k8s::io::api::admission::v1::AdmissionResponse};
 use serde_json::json;
 
 #[tokio::test]

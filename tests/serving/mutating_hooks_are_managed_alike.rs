@@ -17,11 +17,11 @@ use crate::support::{
 };
 use gatepost::{
     live::{Current, Rotation, break_glass::GlassOrigin},
-    memory::MemoryBudget,
-    model::{BreakGlass, Phase},
     review::{AdmissionDeps, Reasons, Speculation},
     telemetry::{Audit, Metrics},
 };
+use gatepost_api::{BreakGlass, Phase};
+use gatepost_base::memory::MemoryBudget;
 use serde_json::json;
 
 /// A hook that refuses, and one that adds label `a`.
@@ -73,7 +73,7 @@ async fn a_bypass_skips_one_and_the_others_change_the_object() {
     assert_eq!(verdict.refusal, None);
     assert_eq!(patched(&verdict)["metadata"]["labels"]["a"], "1");
     assert!(hooks[0].seen().is_empty());
-    let code = |verdict: gatepost::model::Verdict| verdict.refusal.map(|refusal| refusal.code);
+    let code = |verdict: gatepost_api::Verdict| verdict.refusal.map(|refusal| refusal.code);
     assert_eq!(
         code(ask(&stale(&gate), Phase::Mutate, create_pod("u", 0)).await),
         Some(503),

@@ -11,14 +11,12 @@ use crate::support::{
     reviews::create_pod,
     scripted_hook::{Script, ScriptedHook},
 };
-use gatepost::{
-    memory::MemoryBudget,
-    model::{Phase, Verdict},
-    review::{AdmissionDeps, Reasons},
-    wire::{
-        outbound::framed,
-        pb::k8s::io::api::admission::v1::{AdmissionRequest, AdmissionResponse, AdmissionReview},
-    },
+use gatepost::review::{AdmissionDeps, Reasons};
+use gatepost_api::{Phase, Verdict};
+use gatepost_base::memory::MemoryBudget;
+use gatepost_wire::{
+    outbound::framed,
+    pb::k8s::io::api::admission::v1::{AdmissionRequest, AdmissionResponse, AdmissionReview},
 };
 use serde_json::{Value, json};
 

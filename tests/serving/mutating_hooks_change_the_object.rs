@@ -14,17 +14,17 @@ use crate::support::{
 };
 use gatepost::{
     hooks::Channel,
-    model::{Dispatch, Endpoint, Phase, Rope, Transport, Verdict, hook::Address},
     review::{AdmissionDeps, Caller, Reasons, Speculation, decide},
     telemetry::Audit,
-    wire::{
-        inbound::view,
-        pb::k8s::io::{
-            api::admission::v1::AdmissionRequest,
-            apimachinery::pkg::{
-                apis::meta::v1::{GroupVersionKind, GroupVersionResource},
-                runtime::RawExtension,
-            },
+};
+use gatepost_api::{Dispatch, Endpoint, Phase, Rope, Transport, Verdict, hook::Address};
+use gatepost_wire::{
+    inbound::view,
+    pb::k8s::io::{
+        api::admission::v1::AdmissionRequest,
+        apimachinery::pkg::{
+            apis::meta::v1::{GroupVersionKind, GroupVersionResource},
+            runtime::RawExtension,
         },
     },
 };

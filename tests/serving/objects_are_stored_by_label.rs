@@ -5,18 +5,16 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use gatepost::model::initialization::{PENDING_LABEL, STATE_ANNOTATION, id_in_pending_warning, pending_warning};
-use gatepost::{
-    initialize::{Initializers, marks::InitState},
-    model::{Phase, Rope, Verdict},
-    patch::{Document, Patch, PatchLimits},
-    review::{AdmissionDeps, Caller, Reasons, decide},
-    wire::{
-        inbound::view,
-        pb::k8s::io::{
-            api::{admission::v1::AdmissionRequest, authentication::v1::UserInfo},
-            apimachinery::pkg::runtime::RawExtension,
-        },
+use gatepost::review::{AdmissionDeps, Caller, Reasons, decide};
+use gatepost_api::initialization::{PENDING_LABEL, STATE_ANNOTATION, id_in_pending_warning, pending_warning};
+use gatepost_api::{Phase, Rope, Verdict};
+use gatepost_initializers::{Initializers, marks::InitState};
+use gatepost_json_patch::{Document, Patch, PatchLimits};
+use gatepost_wire::{
+    inbound::view,
+    pb::k8s::io::{
+        api::{admission::v1::AdmissionRequest, authentication::v1::UserInfo},
+        apimachinery::pkg::runtime::RawExtension,
     },
 };
 use serde_json::{Value, json};

@@ -8,18 +8,16 @@ use std::{
 };
 
 use bytes::Bytes;
-use gatepost::{
-    initialize::hub::ToInstance,
-    memory::Purpose,
-    model::{Phase, Rope, StatusInfo, Verdict},
-    patch::{Document, Patch, PatchLimits},
-    review::{AdmissionDeps, Caller, Reasons, decide},
-    wire::{
-        inbound::view,
-        pb::k8s::io::{
-            api::{admission::v1::AdmissionRequest, authentication::v1::UserInfo},
-            apimachinery::pkg::runtime::RawExtension,
-        },
+use gatepost::review::{AdmissionDeps, Caller, Reasons, decide};
+use gatepost_api::{Phase, Rope, StatusInfo, Verdict};
+use gatepost_base::memory::Purpose;
+use gatepost_initializers::hub::ToInstance;
+use gatepost_json_patch::{Document, Patch, PatchLimits};
+use gatepost_wire::{
+    inbound::view,
+    pb::k8s::io::{
+        api::{admission::v1::AdmissionRequest, authentication::v1::UserInfo},
+        apimachinery::pkg::runtime::RawExtension,
     },
 };
 use serde_json::{Value, json};

@@ -10,11 +10,11 @@ use base64::Engine as _;
 use bytes::Bytes;
 use gatepost::{
     front::{Bound, FrontLimits},
-    model::Rope,
-    patch::{Document, Patch, PatchLimits},
     review::{AdmissionDeps, Reasons},
-    wire::pb::k8s::io::api::admission::v1::{AdmissionResponse, AdmissionReview},
 };
+use gatepost_api::Rope;
+use gatepost_json_patch::{Document, Patch, PatchLimits};
+use gatepost_wire::pb::k8s::io::api::admission::v1::{AdmissionResponse, AdmissionReview};
 use http::StatusCode;
 use prost::Message as _;
 use serde_json::{Value, json};

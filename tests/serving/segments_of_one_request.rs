@@ -9,11 +9,9 @@ use crate::support::{
     mutating::{LONG, entry},
     reviews::{create_pod, message},
 };
-use gatepost::{
-    model::{Phase, Rope, Verdict, registration::Segment},
-    review::{AdmissionDeps, Caller, Reasons, decide},
-    wire::inbound::view,
-};
+use gatepost::review::{AdmissionDeps, Caller, Reasons, decide};
+use gatepost_api::{Phase, Rope, Verdict, registration::Segment};
+use gatepost_wire::inbound::view;
 
 async fn ask(gate: &AdmissionDeps, number: u32) -> Verdict {
     of(gate, Segment { number, of: 3 }).await

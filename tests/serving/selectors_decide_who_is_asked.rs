@@ -11,15 +11,13 @@ use crate::support::{
     scripted_hook::{Script, ScriptedHook},
 };
 use bytes::Bytes;
-use gatepost::{
-    model::{Labels, Rope, Verdict},
-    review::{AdmissionDeps, Reasons, decide},
-    wire::{
-        inbound::view,
-        pb::k8s::io::{
-            api::admission::v1::AdmissionRequest,
-            apimachinery::pkg::{apis::meta::v1::GroupVersionResource, runtime::RawExtension},
-        },
+use gatepost::review::{AdmissionDeps, Reasons, decide};
+use gatepost_api::{Labels, Rope, Verdict};
+use gatepost_wire::{
+    inbound::view,
+    pb::k8s::io::{
+        api::admission::v1::AdmissionRequest,
+        apimachinery::pkg::{apis::meta::v1::GroupVersionResource, runtime::RawExtension},
     },
 };
 

@@ -10,13 +10,13 @@ use crate::support::{
 };
 use base64::{Engine, engine::general_purpose::STANDARD_NO_PAD};
 use gatepost::{
-    model::Rope,
     review::{Reasons, decide},
     runtime::{Settings, Sidecar},
-    wire::{
-        inbound::view,
-        pb::{gatepost::v1::NamespaceLabels, k8s::io::api::admission::v1::AdmissionResponse},
-    },
+};
+use gatepost_api::Rope;
+use gatepost_wire::{
+    inbound::view,
+    pb::{gatepost::v1::NamespaceLabels, k8s::io::api::admission::v1::AdmissionResponse},
 };
 use prost::Message;
 

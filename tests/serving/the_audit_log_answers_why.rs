@@ -20,8 +20,8 @@ use gatepost::{
     front::{Bound, FrontLimits},
     review::{AdmissionDeps, Reasons},
     telemetry::Audit,
-    wire::pb::k8s::io::{api::admission::v1::AdmissionResponse, apimachinery::pkg::apis::meta::v1::Status},
 };
+use gatepost_wire::pb::k8s::io::{api::admission::v1::AdmissionResponse, apimachinery::pkg::apis::meta::v1::Status};
 use serde_json::Value;
 use tokio::net::TcpListener;
 

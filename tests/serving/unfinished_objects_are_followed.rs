@@ -13,19 +13,19 @@ use gatepost::{
     front::{Bound, FrontLimits},
     live::STALE_AFTER,
     review::{AdmissionDeps, ObjectRead, Reasons, read_policy},
-    wire::{
-        outbound::framed,
-        pb::{
-            gatepost::v1::{
-                Charge, Correction, FollowerMessage, Gone, HoldRequest, HoldResponse, Initialized, QuotaPhaseRequest,
-                QuotaPhaseResponse, QuotaStage, ReadPolicyRequest, ReadPolicyResponse, ReadVerb, StoredObject,
-                StoredObjectEvent, Synced, TimedOut, Visibility, correction::Remedy,
-                follower_message::Message as FromSidecar, hold_response::End, stored_object_event::Event,
-            },
-            k8s::io::{
-                api::authentication::v1::UserInfo,
-                apimachinery::pkg::apis::meta::v1::{Status, StatusCause, StatusDetails},
-            },
+};
+use gatepost_wire::{
+    outbound::framed,
+    pb::{
+        gatepost::v1::{
+            Charge, Correction, FollowerMessage, Gone, HoldRequest, HoldResponse, Initialized, QuotaPhaseRequest,
+            QuotaPhaseResponse, QuotaStage, ReadPolicyRequest, ReadPolicyResponse, ReadVerb, StoredObject,
+            StoredObjectEvent, Synced, TimedOut, Visibility, correction::Remedy,
+            follower_message::Message as FromSidecar, hold_response::End, stored_object_event::Event,
+        },
+        k8s::io::{
+            api::authentication::v1::UserInfo,
+            apimachinery::pkg::apis::meta::v1::{Status, StatusCause, StatusDetails},
         },
     },
 };
@@ -192,7 +192,7 @@ async fn a_read_shows_what_is_initialized_unless_who_may_asks_for_all() {
 async fn an_outdated_configuration_hides_and_repairs_nothing() {
     let gate = gate(CONFIGURATION, Reasons::First);
     let read = ObjectRead {
-        verb: gatepost::model::initialization::ReadVerb::List,
+        verb: gatepost_api::initialization::ReadVerb::List,
         username: "admin".into(),
         user: Arc::default(),
         group: "".into(),
@@ -203,13 +203,10 @@ async fn an_outdated_configuration_hides_and_repairs_nothing() {
     };
     let policy = async || read_policy(&gate, &read, Instant::now() + LONG).await;
     let fresh = policy().await;
-    assert_eq!((fresh.visibility, fresh.must_act.is_some()), (gatepost::model::initialization::Visibility::All, true));
+    assert_eq!((fresh.visibility, fresh.must_act.is_some()), (gatepost_api::initialization::Visibility::All, true));
     tokio::time::advance(READ_IN + STALE_AFTER + Duration::from_secs(1)).await;
     let outdated = policy().await;
-    assert_eq!(
-        (outdated.visibility, outdated.must_act),
-        (gatepost::model::initialization::Visibility::Initialized, None)
-    );
+    assert_eq!((outdated.visibility, outdated.must_act), (gatepost_api::initialization::Visibility::Initialized, None));
 }
 
 #[tokio::test]

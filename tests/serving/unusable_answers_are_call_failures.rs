@@ -8,7 +8,8 @@ use crate::support::{
     scripted_hook::{Script, ScriptedHook},
 };
 use bytes::Bytes;
-use gatepost::{review::Reasons, wire::pb::k8s::io::api::admission::v1::AdmissionResponse};
+use gatepost::review::Reasons;
+use gatepost_wire::pb::k8s::io::api::admission::v1::AdmissionResponse;
 
 async fn message_under_fail(script: Script) -> String {
     // Only what never answers is to run out of time.

@@ -41,7 +41,7 @@ async fn whatever_it_is() {
     gate.audit = Arc::new(Audit::to_sink(kept.clone()).unwrap());
     // A hook that bears our name and claims another revision.
     let lie = [("revision".to_owned(), "9".to_owned())].into();
-    let lying = gatepost::wire::pb::k8s::io::api::admission::v1::AdmissionResponse {
+    let lying = gatepost_wire::pb::k8s::io::api::admission::v1::AdmissionResponse {
         uid: Some("1".into()),
         allowed: Some(true),
         audit_annotations: lie,

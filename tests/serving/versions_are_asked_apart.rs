@@ -9,13 +9,11 @@ use crate::support::{
     reviews::{create_pod, message},
     scripted_hook::{Script, ScriptedHook},
 };
-use gatepost::{
-    model::{Rope, Verdict},
-    review::{AdmissionDeps, Caller, OtherVersions, Reasons, decide},
-    wire::{
-        inbound::view,
-        pb::k8s::io::{api::admission::v1::AdmissionRequest, apimachinery::pkg::apis::meta::v1::GroupVersionResource},
-    },
+use gatepost::review::{AdmissionDeps, Caller, OtherVersions, Reasons, decide};
+use gatepost_api::{Rope, Verdict};
+use gatepost_wire::{
+    inbound::view,
+    pb::k8s::io::{api::admission::v1::AdmissionRequest, apimachinery::pkg::apis::meta::v1::GroupVersionResource},
 };
 
 fn hook_for(version: &str, hook: &ScriptedHook, more: &str) -> String {

@@ -18,13 +18,13 @@ use bytes::{BufMut, Bytes, BytesMut};
 use gatepost::{
     front::{Bound, DrainSummary, Front, FrontLimits, Worker, accept},
     live::{Current, ReplicaHealth},
-    memory::MemoryBudget,
     review::{AdmissionDeps, Reasons, Speculation},
     telemetry::{Audit, Metrics},
-    wire::{
-        pb::k8s::io::api::admission::v1::{AdmissionRequest, AdmissionReview},
-        request,
-    },
+};
+use gatepost_base::memory::MemoryBudget;
+use gatepost_wire::{
+    pb::k8s::io::api::admission::v1::{AdmissionRequest, AdmissionReview},
+    request,
 };
 use h2::{
     SendStream,

@@ -3,20 +3,18 @@
 use std::{collections::BTreeMap, fs};
 
 use bytes::Bytes;
-use gatepost::{
-    model::{ReviewVersion, Rope, StatusInfo, Verdict},
-    wire::{
-        encodings::{Encodings, HookEncoding},
-        inbound, outbound,
-        pb::k8s::io::{
-            api::admission::v1::{AdmissionRequest, AdmissionReview},
-            apimachinery::pkg::{
-                apis::meta::v1::{GroupVersionKind, GroupVersionResource},
-                runtime::RawExtension,
-            },
+use gatepost_api::{ReviewVersion, Rope, StatusInfo, Verdict};
+use gatepost_wire::{
+    encodings::{Encodings, HookEncoding},
+    inbound, outbound,
+    pb::k8s::io::{
+        api::admission::v1::{AdmissionRequest, AdmissionReview},
+        apimachinery::pkg::{
+            apis::meta::v1::{GroupVersionKind, GroupVersionResource},
+            runtime::RawExtension,
         },
-        review_json,
     },
+    review_json,
 };
 use prost::Message;
 use serde_json::{Value, json};

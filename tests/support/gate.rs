@@ -8,13 +8,13 @@ use std::{
 use gatepost::{
     hooks::Channel,
     live::{CallTarget, Current, Generation, LiveHook, Rotation},
-    memory::MemoryBudget,
-    model::{Deadline, Hook, Hops, Phase, Rope, Verdict},
     review::{AdmissionDeps, Caller, OtherVersions, Reasons, Speculation, decide},
-    snapshot::{self, Snapshot, SourceFile},
     telemetry::{Audit, Metrics},
-    wire::{inbound::view, pb::k8s::io::api::admission::v1::AdmissionRequest},
 };
+use gatepost_api::{Deadline, Hook, Hops, Phase, Rope, Verdict};
+use gatepost_base::memory::MemoryBudget;
+use gatepost_config::{Snapshot, SourceFile};
+use gatepost_wire::{inbound::view, pb::k8s::io::api::admission::v1::AdmissionRequest};
 
 /// The configuration of one hook at this URL, with further lines of YAML (each indented by two).
 pub fn hook(name: &str, url: &str, more: &str) -> String {
@@ -35,7 +35,7 @@ pub fn document(hooks: &[String]) -> String {
 /// A gate with this configuration in force, every hook Active.
 pub fn gate(yaml: &str, reasons: Reasons) -> Arc<AdmissionDeps> {
     let files = [SourceFile { name: "test.yaml".into(), bytes: yaml.to_owned().into() }];
-    let snapshot = snapshot::load(&files, &|path| std::fs::read(path)).expect("a valid configuration");
+    let snapshot = gatepost_config::load(&files, &|path| std::fs::read(path)).expect("a valid configuration");
     let hooks = snapshot.hooks.clone();
     in_force(snapshot, &hooks, reasons)
 }
@@ -65,7 +65,7 @@ pub fn in_force(snapshot: Snapshot, hooks: &[Arc<Hook>], reasons: Reasons) -> Ar
     current.publish(Arc::new(Generation {
         number: 1,
         digest: String::new(),
-        revision: gatepost::model::Revision::Store(1),
+        revision: gatepost_api::Revision::Store(1),
         published: SystemTime::now(),
         bypassed: snapshot.bypasses().iter().map(|bypass| metrics.bypass(&bypass.name)).collect(),
         snapshot: Arc::new(snapshot),

@@ -22,13 +22,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use gatepost::{
-    model::{
-        Endpoint, Transport,
-        hook::{Address, EndpointTls},
-    },
-    tls::{SystemRoots, client_config},
+use gatepost_api::{
+    Endpoint, Transport,
+    hook::{Address, EndpointTls},
 };
+use gatepost_tls::{SystemRoots, client_config};
 use http::{HeaderMap, Request, Response, StatusCode, Version};
 use http_body_util::{BodyExt, Full};
 use hyper::{

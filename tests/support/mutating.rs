@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use gatepost::{
-    model::{Phase, Rope, Verdict},
-    patch::{Document, Patch, PatchLimits},
-    review::{AdmissionDeps, Caller, decide},
-    wire::{inbound::view, pb::k8s::io::api::admission::v1::AdmissionRequest},
-};
+use gatepost::review::{AdmissionDeps, Caller, decide};
+use gatepost_api::{Phase, Rope, Verdict};
+use gatepost_json_patch::{Document, Patch, PatchLimits};
+use gatepost_wire::{inbound::view, pb::k8s::io::api::admission::v1::AdmissionRequest};
 use serde_json::{Value, json};
 
 use super::{

@@ -1,7 +1,7 @@
 //! Reviews as callers send them.
 
 use bytes::Bytes;
-use gatepost::wire::{
+use gatepost_wire::{
     outbound::framed,
     pb::k8s::io::api::{
         admission::v1::{AdmissionRequest, AdmissionReview},

@@ -8,7 +8,7 @@ use std::{
 };
 
 use bytes::{BufMut, Bytes, BytesMut};
-use gatepost::wire::{
+use gatepost_wire::{
     outbound::framed,
     pb::k8s::io::{
         api::admission::v1::{AdmissionResponse, AdmissionReview},

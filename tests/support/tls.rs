@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use gatepost::tls::{Oldest, ServerFiles};
+use gatepost_tls::{Oldest, ServerFiles};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType, date_time_ymd};
 use rustls::{
     ClientConfig, RootCertStore, SupportedProtocolVersion,

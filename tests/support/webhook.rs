@@ -2,7 +2,7 @@
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, reason = "test support")]
 
 use bytes::Bytes;
-use gatepost::wire::pb::k8s::io::api::admission::v1::AdmissionReview;
+use gatepost_wire::pb::k8s::io::api::admission::v1::AdmissionReview;
 use http::{HeaderMap, HeaderName, Request, StatusCode};
 use prost::Message;
 use serde_json::{Value, json};

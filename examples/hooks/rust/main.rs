@@ -10,7 +10,7 @@ mod policy;
 use std::{error::Error, net::SocketAddr, path::PathBuf};
 
 use clap::Parser;
-use gatepost::wire::pb::{
+use gatepost_wire::pb::{
     gatepost::v1::admission_server::{Admission, AdmissionServer},
     k8s::io::api::admission::v1::AdmissionReview,
 };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use gatepost::wire::pb::k8s::io::{
+use gatepost_wire::pb::k8s::io::{
     api::admission::v1::{AdmissionRequest, AdmissionResponse},
     apimachinery::pkg::apis::meta::v1::Status,
 };

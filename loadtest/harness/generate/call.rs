@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use gatepost::wire::pb::k8s::io::api::admission::v1::AdmissionReview;
+use gatepost_wire::pb::k8s::io::api::admission::v1::AdmissionReview;
 use h2::client::{self, SendRequest};
 use http::{HeaderMap, Method, Request};
 use prost::Message;

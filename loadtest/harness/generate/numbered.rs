@@ -46,7 +46,7 @@ impl Numbered {
 
 #[cfg(test)]
 mod tests {
-    use gatepost::wire::pb::k8s::io::api::admission::v1::AdmissionReview;
+    use gatepost_wire::pb::k8s::io::api::admission::v1::AdmissionReview;
     use prost::Message;
 
     use super::*;

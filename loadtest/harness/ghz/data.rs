@@ -1,7 +1,7 @@
 //! The review as ghz takes it: protobuf's JSON, bytes in base64.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use gatepost::wire::pb::k8s::io::{
+use gatepost_wire::pb::k8s::io::{
     api::admission::v1::AdmissionRequest,
     apimachinery::pkg::{
         apis::meta::v1::{GroupVersionKind, GroupVersionResource},

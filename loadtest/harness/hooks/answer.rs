@@ -1,7 +1,7 @@
 //! Answer of a hook, made from the first bytes of the review.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use gatepost::wire::pb::k8s::io::{
+use gatepost_wire::pb::k8s::io::{
     api::admission::v1::{AdmissionResponse, AdmissionReview},
     apimachinery::pkg::apis::meta::v1::Status,
 };
@@ -32,7 +32,7 @@ pub(super) fn verdict(beginning: &[u8], length: usize) -> Bytes {
         status: problem.map(|problem| Status { message: Some(problem), code: Some(400), ..Default::default() }),
         ..Default::default()
     };
-    gatepost::wire::outbound::framed(&AdmissionReview { request: None, response: Some(response) })
+    gatepost_wire::outbound::framed(&AdmissionReview { request: None, response: Some(response) })
 }
 
 /// `grpc.health.v1.HealthCheckResponse` with status SERVING.

@@ -13,13 +13,13 @@ use tokio::time::timeout;
 
 use crate::{
     commands::source::SourceArgs,
-    etcd::{EtcdAccess, EtcdClient, EtcdError},
-    kube::{KubeAccess, KubeClient, KubeError},
     replicas::{AdminUrl, HookStanding},
     rotate::{OnHazard, candidate::CandidateCache},
-    snapshot::{LastGoodDocuments, nearest_words},
     source::{KubernetesLocation, SourceLocation, kubernetes::ObjectSelection},
 };
+use gatepost_config::{LastGoodDocuments, nearest_words};
+use gatepost_etcd_client::{EtcdAccess, EtcdClient, EtcdError};
+use gatepost_kube_support::{KubeAccess, KubeClient, KubeError};
 
 /// API path of our own kind, in a cluster.
 const OBJECTS: &str = "/apis/gatepost.dev/v1alpha1/breakglasses";

@@ -18,15 +18,13 @@ use tonic::{Request, Response, Status};
 use tower_service::Service as _;
 
 use super::stage::{Folder, text};
-use crate::{
-    commands::hook_listener::HookListener,
-    tls::{self, ServerConfig},
-    wire::pb::{
-        gatepost::v1::admission_server::{Admission, AdmissionServer},
-        k8s::io::{
-            api::admission::v1::{AdmissionResponse, AdmissionReview},
-            apimachinery::pkg::apis::meta::v1 as meta,
-        },
+use crate::commands::hook_listener::HookListener;
+use gatepost_tls::ServerConfig;
+use gatepost_wire::pb::{
+    gatepost::v1::admission_server::{Admission, AdmissionServer},
+    k8s::io::{
+        api::admission::v1::{AdmissionResponse, AdmissionReview},
+        apimachinery::pkg::apis::meta::v1 as meta,
     },
 };
 
@@ -200,7 +198,7 @@ fn certificates(folder: &Folder) -> Result<Arc<ServerConfig>, String> {
     folder.write("ca.crt", &authority)?;
     folder.write("sidecar.crt", &sidecar.0)?;
     folder.write("sidecar.key", &sidecar.1)?;
-    tls::server_config(hooks.0.as_bytes(), hooks.1.as_bytes(), Some(authority.as_bytes())).map_err(text)
+    gatepost_tls::server_config(hooks.0.as_bytes(), hooks.1.as_bytes(), Some(authority.as_bytes())).map_err(text)
 }
 
 /// Policy of the hook of this name, served by gRPC.

@@ -14,17 +14,14 @@ use super::stage::{
     self, BAD, Folder, GOOD, Stage, ensure, field, fields, heading, line, millis, object_bytes, status, text, until,
     verdict,
 };
-use crate::{
-    client::{InitializerClient, NewObject, ObjectChange, ObjectRefusal},
-    hooks::Method,
-    live::attendance,
-    wire::{
-        pb::k8s::io::api::{
-            admission::v1::{AdmissionRequest, AdmissionResponse, AdmissionReview},
-            authentication::v1::UserInfo,
-        },
-        request::create,
+use crate::{hooks::Method, live::attendance};
+use gatepost_client::{InitializerClient, NewObject, ObjectChange, ObjectRefusal};
+use gatepost_wire::{
+    pb::k8s::io::api::{
+        admission::v1::{AdmissionRequest, AdmissionResponse, AdmissionReview},
+        authentication::v1::UserInfo,
     },
+    request::create,
 };
 
 const NAME: &str = "digest.example.com";

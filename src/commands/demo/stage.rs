@@ -28,10 +28,10 @@ use tokio::{
 use crate::{
     commands::review::ReviewClient,
     hooks::Method,
-    model::{Endpoint, Transport, hook::Address},
     runtime::{Running, Settings, Sidecar, settings::AuditLog},
-    wire::pb::k8s::io::api::admission::v1::{AdmissionRequest, AdmissionResponse, AdmissionReview},
 };
+use gatepost_api::{Endpoint, Transport, hook::Address};
+use gatepost_wire::pb::k8s::io::api::admission::v1::{AdmissionRequest, AdmissionResponse, AdmissionReview};
 
 /// `serve` reads every second; here people watch.
 pub(super) const READ_INTERVAL: Duration = Duration::from_millis(250);

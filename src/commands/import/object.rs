@@ -6,13 +6,11 @@ use gatepost_operator::command::yaml;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::{
-    adopt::stripped,
-    cel::Condition,
-    kube::is_our_own,
-    model::HookType,
-    snapshot::{NOT_STATIC, STATIC},
-};
+use gatepost_adopt::stripped;
+use gatepost_api::HookType;
+use gatepost_cel::Condition;
+use gatepost_config::{NOT_STATIC, STATIC};
+use gatepost_kube_support::is_our_own;
 
 /// Fields in which the apiserver and kubectl keep their own records.
 const BOOKKEEPING: [&str; 6] =
@@ -263,7 +261,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::kube::MANAGED_BY;
+    use gatepost_kube_support::MANAGED_BY;
 
     fn object(metadata: Value) -> Value {
         json!({"kind": "ValidatingWebhookConfiguration", "apiVersion": "admissionregistration.k8s.io/v1",

@@ -5,7 +5,7 @@ use std::{fmt::Write as _, fs, path::PathBuf};
 use gatepost_operator::command::counted;
 use serde_json::Value;
 
-use crate::snapshot::{
+use gatepost_config::{
     Snapshot,
     coverage::{CoverageSubject, Registration, compared},
 };
@@ -76,7 +76,7 @@ fn read(text: &str) -> Result<Registration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::{SourceFile, load};
+    use gatepost_config::{SourceFile, load};
 
     fn snapshot(rules: &str, more: &str) -> Snapshot {
         let text = format!(

@@ -7,14 +7,12 @@ use gatepost_operator::{
 use serde_json::{Value, json};
 
 use super::plan::{Plan, SentAlready, WebhookEntry, rules};
-use crate::{
-    kube::{MANAGED_BY, our_webhooks},
-    model::{
-        HookType, Reinvocation,
-        registration::{NEVER_SENT, SENT_ALREADY},
-    },
-    snapshot::hazards::written_selector,
+use gatepost_api::{
+    HookType, Reinvocation,
+    registration::{NEVER_SENT, SENT_ALREADY},
 };
+use gatepost_config::hazards::written_selector;
+use gatepost_kube_support::{MANAGED_BY, our_webhooks};
 
 /// Added to the path where reviews are taken: the review is one of several, each in a version of its own.
 const ONE_VERSION: &str = "/one-version";

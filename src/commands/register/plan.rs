@@ -22,14 +22,12 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::{
-    model::{FailurePolicy, Hook, HookType, Operation, Reinvocation, Scope, Selector, registration::Segment},
-    snapshot::{
-        Snapshot,
-        coverage::{
-            self, Atom, atoms_of,
-            selectors::{common, is_within, names_left_out, without},
-        },
+use gatepost_api::{FailurePolicy, Hook, HookType, Operation, Reinvocation, Scope, Selector, registration::Segment};
+use gatepost_config::{
+    Snapshot,
+    coverage::{
+        self, Atom, atoms_of,
+        selectors::{common, is_within, names_left_out, without},
     },
 };
 

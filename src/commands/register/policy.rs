@@ -3,11 +3,9 @@
 use gatepost_operator::command::yaml;
 use serde_json::{Value, json};
 
-use crate::{
-    kube::MANAGED_BY,
-    model::initialization::{PENDING_LABEL, STATE_ANNOTATION, VERB},
-    snapshot::Snapshot,
-};
+use gatepost_api::initialization::{PENDING_LABEL, STATE_ANNOTATION, VERB};
+use gatepost_config::Snapshot;
+use gatepost_kube_support::MANAGED_BY;
 
 /// Words above the documents.
 const ABOUT: &str = "\

@@ -6,10 +6,8 @@ use super::{
     document::{Caller, Form, Registration},
     plan::plan_of,
 };
-use crate::{
-    model::{HookType, registration::our_webhooks},
-    snapshot::{Snapshot, coverage},
-};
+use gatepost_api::{HookType, registration::our_webhooks};
+use gatepost_config::{Snapshot, coverage};
 
 /// Placeholder for the address of Gatepost.
 const PLACEHOLDER_URL: &str = "https://gatepost.invalid";
@@ -93,7 +91,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::snapshot::{NAME_LABEL, SourceFile, load};
+    use gatepost_config::{NAME_LABEL, SourceFile, load};
 
     fn snapshot(resources: &str) -> Snapshot {
         let text = format!(

@@ -14,10 +14,8 @@ use tokio::{
 };
 
 use super::client::Identity;
-use crate::{
-    live::ReplicaHealth,
-    tls::{ServerConfig, ServerTls},
-};
+use crate::live::ReplicaHealth;
+use gatepost_tls::{ServerConfig, ServerTls};
 
 /// Time after which a silent peer is asked whether it is still there.
 const KEEPALIVE_TIME: Duration = Duration::from_secs(30);

@@ -33,7 +33,6 @@ use self::{
     listener::{Accepted, Bound, HANDSHAKES_SETTLE, gave_up},
 };
 use crate::{
-    clock::Backoff,
     front::{
         connection,
         drain::{self, DrainSignal, Life},
@@ -41,6 +40,7 @@ use crate::{
     },
     telemetry::{Reading, Refused, Throttle},
 };
+use gatepost_base::clock::Backoff;
 
 /// First and longest pause after an accept that failed for want of resources.
 const ACCEPT_BACKOFF: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));

@@ -22,10 +22,10 @@ use crate::{
         ReplicaHealth, RetiredEntry, Rotation, break_glass::BreakGlassState,
     },
     replicas::{PublishStatus, Replica, replica_report},
-    snapshot::{Problem, describe_protocol, hazards::Finding},
     telemetry::Metrics,
-    tls::ServerTls,
 };
+use gatepost_config::{Problem, describe_protocol, hazards::Finding};
+use gatepost_tls::ServerTls;
 
 /// State that operators may see.
 #[derive(Clone, Debug)]

@@ -19,8 +19,8 @@ use tokio_rustls::TlsAcceptor;
 use crate::{
     front::connection::socket::Socket,
     telemetry::{self, Throttle},
-    tls::ServerTls,
 };
+use gatepost_tls::ServerTls;
 
 /// Time within which a request's head, or a TLS handshake, must be there.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);

@@ -9,9 +9,9 @@ use std::{
 use crate::{
     live::{Current, HookState, LiveHook, Namespaces, ReplicaHealth, attendance},
     review::AdmissionDeps,
-    snapshot::coverage,
     telemetry::{Audit, Reading},
 };
+use gatepost_config::coverage;
 
 /// Age from which a stale replica sends callers to others. An event that keeps every replica from reading, such as a new
 /// leader of etcd, is mostly over by then and has emptied no Service.
@@ -216,11 +216,9 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::{
-        live::{Generation, Rejection, break_glass::GlassOrigin},
-        model::{BreakGlass, Revision},
-        snapshot::{SourceFile, load},
-    };
+    use crate::live::{Generation, Rejection, break_glass::GlassOrigin};
+    use gatepost_api::{BreakGlass, Revision};
+    use gatepost_config::{SourceFile, load};
 
     fn before(seconds: u64) -> Instant {
         Instant::now().checked_sub(Duration::from_secs(seconds)).expect("a machine that has run for longer")

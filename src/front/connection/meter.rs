@@ -15,13 +15,11 @@ use std::{io, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::{
-    front::{
-        accept::client::Session,
-        state::{ConnectionContext, Front},
-    },
-    memory::{Purpose, Reservation},
+use crate::front::{
+    accept::client::Session,
+    state::{ConnectionContext, Front},
 };
+use gatepost_base::memory::{Purpose, Reservation};
 
 /// Connection preface of HTTP/2 (RFC 9113, 3.4).
 pub(super) const HTTP2_PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

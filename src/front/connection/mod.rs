@@ -25,10 +25,8 @@ use super::{
     limits,
     state::{ConnectionContext, Front},
 };
-use crate::{
-    telemetry::{Refused, Throttle},
-    tls::{self, HandshakeFailure, HandshakeFault, ServerConfig},
-};
+use crate::telemetry::{Refused, Throttle};
+use gatepost_tls::{HandshakeFailure, HandshakeFault, ServerConfig};
 
 /// The first byte of a TLS client (RFC 8446, 5.1: handshake).
 const TLS_HANDSHAKE: u8 = 22;
@@ -126,7 +124,7 @@ async fn serve_tls(
         }
     };
     // A client certificate that is let in identifies its caller among others at that address.
-    if let Some(name) = tls::client_name(stream.get_ref().1) {
+    if let Some(name) = gatepost_tls::client_name(stream.get_ref().1) {
         if admitted.identify(Identity::Certificate(name.into()), Instant::now()).is_err() {
             return metrics.refused(Refused::ClientShare);
         }

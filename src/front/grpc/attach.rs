@@ -37,16 +37,18 @@ use crate::{
         refusal::Refusal,
         state::{ConnectionContext, Front},
     },
-    initialize::{
-        TurnFailure,
-        desk::TaskId,
-        hub::{Attachment, Contribution, ToInstance},
-    },
     live::Generation,
+};
+use gatepost_base::{
     memory::{Purpose, Reservation},
     offload,
-    wire::initializers::{FromInstance, TaskHead, ToWire, answered, read},
 };
+use gatepost_initializers::{
+    TurnFailure,
+    desk::TaskId,
+    hub::{Attachment, Contribution, ToInstance},
+};
+use gatepost_wire::initializers::{FromInstance, TaskHead, ToWire, answered, read};
 
 /// Memory that one stream reserves besides its messages.
 const STREAM_MEMORY: usize = 64 << 10;
@@ -111,7 +113,7 @@ impl Claim {
     fn is_good(&self, generation: &Generation) -> bool {
         let all = generation.snapshot.initializers().iter().flat_map(|entry| &entry.initializers);
         let mut attached = all.filter(|one| *one.name == *self.name).filter_map(|one| one.attach.as_ref()).peekable();
-        let admitted = |by: &crate::model::Claimants| by.admit(self.certificate.as_deref(), self.token);
+        let admitted = |by: &gatepost_api::Claimants| by.admit(self.certificate.as_deref(), self.token);
         attached.peek().is_some() && attached.all(admitted)
     }
 }

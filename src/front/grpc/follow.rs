@@ -8,7 +8,7 @@
 //!
 //! Nothing is acknowledged: a correction shows in the next report of its object, and one that was lost is decided again.
 
-use crate::model::initialization::MAX_PENDING;
+use gatepost_api::initialization::MAX_PENDING;
 use std::{
     future::poll_fn,
     pin::pin,
@@ -24,17 +24,17 @@ use tonic::Code;
 use super::CallMessages;
 use crate::{
     front::{answer, head::grpc_encoding, outgoing::Outgoing, refusal::Refusal, state::ConnectionContext},
-    initialize::{
-        Correction, CorrectiveAction, Initializers,
-        stored_objects::{Following, SoughtObject, ToFollower},
-        stored_result,
-        unfinished::{StoredEvent, StoredObject},
-    },
-    memory::{Purpose, Reservation},
     review::head_rule,
     telemetry::DroppedReport,
-    wire::{initialization as wire, outbound::framed, pb::gatepost::v1 as pb},
 };
+use gatepost_base::memory::{Purpose, Reservation};
+use gatepost_initializers::{
+    Correction, CorrectiveAction, Initializers,
+    stored_objects::{Following, SoughtObject, ToFollower},
+    stored_result,
+    unfinished::{StoredEvent, StoredObject},
+};
+use gatepost_wire::{initialization as wire, outbound::framed, pb::gatepost::v1 as pb};
 
 /// Length of a message: a list of the most names, and a Status.
 const MAX_MESSAGE: usize = 256 << 10;

@@ -39,8 +39,8 @@ use crate::{
         refusal::Refusal,
     },
     live::ReplicaHealth,
-    wire::{DESCRIPTORS, names},
 };
+use gatepost_wire::{DESCRIPTORS, names};
 
 /// Bytes that an empty frame counts as.
 const EMPTY_FRAME_COST: usize = 64;

@@ -3,7 +3,7 @@
 //! `ReadPolicy` and `QuotaPhase` are answered at once; `Hold` waits for the end of an object's initialization, at most
 //! until the call's deadline. When the process drains, a hold ends with UNAVAILABLE, and the apiserver retries it elsewhere.
 
-use crate::model::initialization::{HiddenAs, HiddenObject, ReadVerb, Visibility, hidden};
+use gatepost_api::initialization::{HiddenAs, HiddenObject, ReadVerb, Visibility, hidden};
 use std::{future::poll_fn, sync::Arc, time::Instant};
 
 use bytes::Bytes;
@@ -13,7 +13,6 @@ use tokio::time::timeout_at;
 
 use super::{CallMessages, follow::MAX_NAME};
 use crate::{
-    cel::User,
     front::{
         answer,
         head::GrpcHead,
@@ -23,18 +22,19 @@ use crate::{
         route::InitializationCall,
         state::{ConnectionContext, Front},
     },
-    initialize::{
-        Charge, QuotaPhase, QuotaStage,
-        failure::TIMED_OUT,
-        quota_phase,
-        stored_objects::{HoldEnd, SoughtObject},
-        unfinished::{HoldOutcome, StoredObject},
-    },
-    memory::Reservation,
-    model::{Deadline, StatusInfo},
     review::{self, ObjectRead},
-    wire::{initialization as wire, outbound::framed, pb::gatepost::v1 as pb},
 };
+use gatepost_api::{Deadline, StatusInfo};
+use gatepost_base::memory::Reservation;
+use gatepost_cel::User;
+use gatepost_initializers::{
+    Charge, QuotaPhase, QuotaStage,
+    failure::TIMED_OUT,
+    quota_phase,
+    stored_objects::{HoldEnd, SoughtObject},
+    unfinished::{HoldOutcome, StoredObject},
+};
+use gatepost_wire::{initialization as wire, outbound::framed, pb::gatepost::v1 as pb};
 
 /// Length of a message of these calls: a user with all groups is the longest.
 const MAX_MESSAGE: usize = 256 << 10;

@@ -12,12 +12,10 @@ use bytes::{Buf, Bytes, BytesMut};
 use h2::RecvStream;
 use tokio::task::coop::consume_budget;
 
-use crate::{
-    front::{body::message_length, refusal::Refusal},
-    initialize::TurnFailure,
-    memory::{MemoryBudget, Purpose, Reservation},
-    wire::inbound::FRAME_HEAD,
-};
+use crate::front::{body::message_length, refusal::Refusal};
+use gatepost_base::memory::{MemoryBudget, Purpose, Reservation};
+use gatepost_initializers::TurnFailure;
+use gatepost_wire::inbound::FRAME_HEAD;
 
 /// Length of a claim.
 const MAX_CLAIM: usize = 16 << 10;

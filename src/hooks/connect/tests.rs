@@ -3,7 +3,7 @@ use std::{cell::RefCell, future::pending};
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::model::{Transport, hook::EndpointTls};
+use gatepost_api::{Transport, hook::EndpointTls};
 
 /// Behaviour of an address.
 #[derive(Clone, Copy)]

@@ -27,24 +27,22 @@ use super::{
     idle_arbiter::IdleArbiter,
     reader::{PostError, ReadLimit, error_chain, handshake, round_trip},
 };
-use crate::{
-    clock::now,
-    hooks::{
-        answer_buffer::AnswerBudget,
-        call::{Call, FailedCall, ProcessingEvidence, Responses},
-        connect::Socket,
-        connection_budget::Slot,
-        dialler::{Dialler, HookConnection},
-        header_values::GZIP,
-        http2::Http2Connection,
-        protocol::{
-            HookRequest, HttpRequest,
-            request_head::{self, Media, write_path},
-        },
-        reply::{HttpReply, MAX_ANSWER, Reply},
+use crate::hooks::{
+    answer_buffer::AnswerBudget,
+    call::{Call, FailedCall, ProcessingEvidence, Responses},
+    connect::Socket,
+    connection_budget::Slot,
+    dialler::{Dialler, HookConnection},
+    header_values::GZIP,
+    http2::Http2Connection,
+    protocol::{
+        HookRequest, HttpRequest,
+        request_head::{self, Media, write_path},
     },
-    model::{CallFailure, Hops, HttpForm, Rope, Step, Unreachable},
+    reply::{HttpReply, MAX_ANSWER, Reply},
 };
+use gatepost_api::{CallFailure, Hops, HttpForm, Rope, Step, Unreachable};
+use gatepost_base::clock::now;
 
 /// Maximum time for a hook that has answered early to read the rest of the request. After it the connection is not reused.
 const REQUEST_END_TIMEOUT: Duration = Duration::from_millis(50);

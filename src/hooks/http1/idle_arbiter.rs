@@ -15,7 +15,9 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{clock::Backoff, hooks::connection_budget::CountGuard, model::CallFailure};
+use crate::hooks::connection_budget::CountGuard;
+use gatepost_api::CallFailure;
+use gatepost_base::clock::Backoff;
 
 /// Wait for a new connection, TLS included, after which an idle one may be closed for it. One that has been idle for less
 /// stays, as simultaneous calls are answered at about the same time.

@@ -53,10 +53,8 @@ use super::{
     connection_budget::Slot,
     dialler::Dialler,
 };
-use crate::{
-    clock::now,
-    model::{CallFailure, Step, Unreachable},
-};
+use gatepost_api::{CallFailure, Step, Unreachable};
+use gatepost_base::clock::now;
 
 pub(super) use self::idle_arbiter::IdleArbiter;
 pub use self::reader::read_http1;

@@ -26,15 +26,13 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf, duplex};
 
-use crate::{
-    hooks::{
-        answer_buffer::{AnswerBudget, AnswerBuffer},
-        header_values::{self, is_gzip, is_readable_media_type},
-        reply::{HttpReply, ReplyHead},
-    },
-    memory::MemoryBudget,
-    model::CallFailure,
+use crate::hooks::{
+    answer_buffer::{AnswerBudget, AnswerBuffer},
+    header_values::{self, is_gzip, is_readable_media_type},
+    reply::{HttpReply, ReplyHead},
 };
+use gatepost_api::CallFailure;
+use gatepost_base::memory::MemoryBudget;
 
 /// Bytes of one read, and so the maximum size of an answer's head.
 const READ_BUFFER: usize = 32 << 10;

@@ -1,10 +1,8 @@
 use tokio::{net::UnixStream, time::timeout};
 
 use super::*;
-use crate::{
-    hooks::{Resources, connect::Stream},
-    model::{Endpoint, Transport, hook::Address},
-};
+use crate::hooks::{Resources, connect::Stream};
+use gatepost_api::{Endpoint, Transport, hook::Address};
 
 /// The hook's share of the connection budget.
 const MAX_CONNECTIONS: usize = 64;

@@ -7,19 +7,17 @@ use std::{
 
 use bytes::Bytes;
 
-use crate::{
-    hooks::{
-        answer_buffer::{AnswerBudget, AnswerBuffer},
-        call::{Call, FailedCall, ProcessingEvidence},
-        protocol::{
-            fields::{ResponseFields, ResponseHead},
-            request_head::RequestHeads,
-        },
-        reply::Reply,
+use crate::hooks::{
+    answer_buffer::{AnswerBudget, AnswerBuffer},
+    call::{Call, FailedCall, ProcessingEvidence},
+    protocol::{
+        fields::{ResponseFields, ResponseHead},
+        request_head::RequestHeads,
     },
-    http2::{Exchange, ExchangeFailure, GoAway, RequestHead, UnprocessedExchange},
-    model::CallFailure,
+    reply::Reply,
 };
+use gatepost_api::CallFailure;
+use gatepost_http2_client::{Exchange, ExchangeFailure, GoAway, RequestHead, UnprocessedExchange};
 
 /// A call and its answer while it arrives.
 #[derive(Debug)]
@@ -123,10 +121,8 @@ impl RequestHead<CallExchange> for RequestHeads {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        hooks::{HookRequest, HttpReply, HttpRequest, Responses, Reuse::Allowed},
-        model::{Hops, HttpForm, Rope},
-    };
+    use crate::hooks::{HookRequest, HttpReply, HttpRequest, Responses, Reuse::Allowed};
+    use gatepost_api::{Hops, HttpForm, Rope};
 
     const LIMIT: usize = 8;
 

@@ -1,4 +1,4 @@
-//! HTTP/2 to hooks: the protocol of [`crate::http2`] over a socket, with calls as its exchanges.
+//! HTTP/2 to hooks: the protocol of [`gatepost_http2_client`] over a socket, with calls as its exchanges.
 //!
 //! [`Http2Connection`] owns the socket: commands in, bytes out and in, the time. A lost connection fails its calls here, and
 //! `exchange` turns the end of each call into its result.
@@ -28,11 +28,11 @@ use super::{
     commands::{Command, report_connected},
     protocol::request_head::RequestHeads,
 };
-use crate::{
+use gatepost_base::{
     clock::now,
-    http2::{ClientConnection, Config, ProtocolFault},
     memory::{MemoryBudget, Purpose, Reservation},
 };
+use gatepost_http2_client::{ClientConnection, Config, ProtocolFault};
 
 /// Reasons why a connection takes no more calls.
 const DRAINING_REASON: &str = "the hook takes no more calls on this connection";
@@ -429,7 +429,7 @@ impl Alarm {
 /// nowhere: `benches/fanout.rs` measures this.
 #[doc(hidden)]
 pub fn frames_of(call: Call) -> usize {
-    crate::http2::frames_of(CallExchange::new(call, 0, &AnswerBudget::unlimited()))
+    gatepost_http2_client::frames_of(CallExchange::new(call, 0, &AnswerBudget::unlimited()))
 }
 
 #[cfg(test)]

@@ -5,12 +5,10 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use crate::{
-    clock::now,
-    hooks::{Call, GrpcRequest, HookRequest, Method, Responses, Reuse},
-    http2::frame::{self, FrameHead, HEAD, PREFACE, flag, kind},
-    model::Rope,
-};
+use crate::hooks::{Call, GrpcRequest, HookRequest, Method, Responses, Reuse};
+use gatepost_api::Rope;
+use gatepost_base::clock::now;
+use gatepost_http2_client::frame::{self, FrameHead, HEAD, PREFACE, flag, kind};
 
 /// A hook's side of one connection.
 #[derive(Debug)]
@@ -123,6 +121,6 @@ pub(in crate::hooks) fn call(responses: &Arc<Responses>, tag: u32, body: Bytes, 
         tag,
         reuse: Reuse::Allowed,
         resends: 0,
-        hops: crate::model::Hops::FIRST,
+        hops: gatepost_api::Hops::FIRST,
     }
 }

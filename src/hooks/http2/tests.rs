@@ -15,14 +15,12 @@ use tokio::{
 };
 
 use super::{Alarm, DriveOutcome, Http2Connection, Limits};
-use crate::{
-    hooks::{
-        Arrival, Call, FailedCall, Reply, Responses, answer_buffer::AnswerBudget, commands::Command,
-        http2::testing::ScriptedHook,
-    },
-    memory::MemoryBudget,
-    model::CallFailure,
+use crate::hooks::{
+    Arrival, Call, FailedCall, Reply, Responses, answer_buffer::AnswerBudget, commands::Command,
+    http2::testing::ScriptedHook,
 };
+use gatepost_api::CallFailure;
+use gatepost_base::memory::MemoryBudget;
 
 /// A connection to a scripted hook, and what a test holds of both.
 struct Scene {

@@ -2,10 +2,10 @@
 
 use std::{str::FromStr, time::Duration};
 
-use crate::{
-    hooks::header_values::{is_gzip, is_readable_media_type, retry_after},
+use crate::hooks::header_values::{is_gzip, is_readable_media_type, retry_after};
+use gatepost_http2_client::{
+    FieldError, HeaderFields,
     hpack::{HeaderName, HeaderText, KnownText, known},
-    http2::{FieldError, HeaderFields},
 };
 
 /// Head of an answer.

@@ -8,11 +8,9 @@ use super::{
     fields::{ResponseFields, ResponseHead},
     request_head::{Field, Method, RequestHeads},
 };
-use crate::{
-    hpack::{FieldName, literal},
-    model::{CallFailure, Hops},
-    wire::{inbound::FRAME_HEAD, names::NAMESPACE_LABELS},
-};
+use gatepost_api::{CallFailure, Hops};
+use gatepost_http2_client::hpack::{FieldName, literal};
+use gatepost_wire::{inbound::FRAME_HEAD, names::NAMESPACE_LABELS};
 
 /// A gRPC call.
 #[derive(Clone, Debug)]

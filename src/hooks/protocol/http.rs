@@ -6,14 +6,12 @@ use super::{
     fields::{INVALID_LENGTH, ResponseHead},
     request_head::{Field, Media, RequestHeads, entries, write_path},
 };
-use crate::{
-    hooks::{
-        answer_buffer::AnswerBuffer,
-        reply::{HttpReply, ReplyHead},
-    },
-    hpack::{FieldName, literal, short_literal},
-    model::{CallFailure, Hops, HttpForm},
+use crate::hooks::{
+    answer_buffer::AnswerBuffer,
+    reply::{HttpReply, ReplyHead},
 };
+use gatepost_api::{CallFailure, Hops, HttpForm};
+use gatepost_http2_client::hpack::{FieldName, literal, short_literal};
 
 /// A POST.
 #[derive(Clone, Debug)]

@@ -21,10 +21,8 @@ use self::{
     request_head::RequestHeads,
 };
 use super::{answer_buffer::AnswerBuffer, reply::Reply};
-use crate::{
-    model::{CallFailure, Hops},
-    wire::inbound::FRAME_HEAD,
-};
+use gatepost_api::{CallFailure, Hops};
+use gatepost_wire::inbound::FRAME_HEAD;
 
 pub use self::{grpc::GrpcRequest, http::HttpRequest, request_head::Method};
 

@@ -3,12 +3,10 @@
 
 use std::{io::Write, time::Duration};
 
-use crate::{
-    hooks::header_values::GZIP,
-    hpack::{Encoder, FieldName, entry, short_literal},
-    model::{Hops, HttpForm},
-    wire::names,
-};
+use crate::hooks::header_values::GZIP;
+use gatepost_api::{Hops, HttpForm};
+use gatepost_http2_client::hpack::{Encoder, FieldName, entry, short_literal};
+use gatepost_wire::names;
 
 /// Method of a gRPC call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,14 +13,12 @@ use tokio::{
 };
 
 use super::*;
-use crate::{
-    hooks::{
-        Channel, Method, Reply, Resources, Responses,
-        http2::testing::{ScriptedHook, call},
-    },
-    http2::frame::{kind, setting},
-    model::{Endpoint, Transport, hook::Address},
+use crate::hooks::{
+    Channel, Method, Reply, Resources, Responses,
+    http2::testing::{ScriptedHook, call},
 };
+use gatepost_api::{Endpoint, Transport, hook::Address};
+use gatepost_http2_client::frame::{kind, setting};
 
 const LONG: Duration = Duration::from_secs(20);
 

@@ -5,12 +5,9 @@ use std::{collections::HashMap, sync::Arc};
 use gatepost_replicas::MAX_TEXT_CHARS;
 
 use super::*;
-use crate::{
-    live::Current,
-    live::{FailedRead, break_glass::GlassOrigin},
-    model::{BreakGlass, Revision},
-    snapshot::{Problem, SourceFile, load},
-};
+use crate::live::{Current, FailedRead, break_glass::GlassOrigin};
+use gatepost_api::{BreakGlass, Revision};
+use gatepost_config::{Problem, SourceFile, load};
 
 #[test]
 fn replica_report_round_trips_and_tolerates_words_of_later_versions() {

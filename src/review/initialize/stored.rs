@@ -32,29 +32,27 @@ use super::{
     },
     InitializingPhase, permission,
 };
-use crate::{
-    cel::User,
-    clock::now,
-    initialize::{
-        Actor, HeadRule, Initialization, Initializers, Marks, OwnedNames, ReadRepair, RefusedList,
-        marks::{self, InitState, MarkedObject, MarksOutcome},
-        stored_result, transition,
-        unfinished::StoredObject,
+use crate::live::Generation;
+use gatepost_api::{
+    Operation, ResourceInitializers, Review,
+    bypass::Who,
+    initialization::{
+        PENDING_LABEL, ReadVerb, ReadingUser, STATE_ANNOTATION, Visibility, init_id, pending_warning, visibility,
     },
-    live::Generation,
-    model::{
-        Operation, ResourceInitializers, Review,
-        bypass::Who,
-        initialization::{
-            PENDING_LABEL, ReadVerb, ReadingUser, STATE_ANNOTATION, Visibility, init_id, pending_warning, visibility,
-        },
-    },
-    patch::Patch,
-    wire::{
-        groups,
-        marks::{ObjectMarks, of_object},
-        metadata_initializers,
-    },
+};
+use gatepost_base::clock::now;
+use gatepost_cel::User;
+use gatepost_initializers::{
+    Actor, HeadRule, Initialization, Initializers, Marks, OwnedNames, ReadRepair, RefusedList,
+    marks::{self, InitState, MarkedObject, MarksOutcome},
+    stored_result, transition,
+    unfinished::StoredObject,
+};
+use gatepost_json_patch::Patch;
+use gatepost_wire::{
+    groups,
+    marks::{ObjectMarks, of_object},
+    metadata_initializers,
 };
 
 /// The apiserver itself: it carries out what Gatepost tells it.

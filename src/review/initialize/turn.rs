@@ -21,18 +21,18 @@ use super::super::{
     failure::{InitializerFailure, is_passed_over},
     object::{PatchFailure, PatchedObject, patched},
 };
-use crate::{
+use gatepost_api::{BuiltIn, HookType, Initializer, Labels, Phase, ResourceInitializers, Review};
+use gatepost_base::{
     clock::now,
-    initialize::{
-        Initialization, TurnFailure, built_in,
-        hub::{Contribution, TaskMessage},
-        share,
-    },
     memory::{Purpose, Reservation},
-    model::{BuiltIn, HookType, Initializer, Labels, Phase, ResourceInitializers, Review},
     offload::{self, LARGE},
-    patch::{Document, Patch, TouchedFields},
 };
+use gatepost_initializers::{
+    Initialization, TurnFailure, built_in,
+    hub::{Contribution, TaskMessage},
+    share,
+};
+use gatepost_json_patch::{Document, Patch, TouchedFields};
 
 /// The most of a request's time that is kept for the answer.
 const MAX_ANSWER_MARGIN: Duration = Duration::from_millis(250);

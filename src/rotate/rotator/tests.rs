@@ -13,13 +13,13 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::{
-    clock::slept,
     hooks::{Channel, ProbeFailure, ProbePost},
     live::Rotation,
-    model::{Endpoint, Step, Unreachable},
-    snapshot::SourceFile,
     source::ReadError,
 };
+use gatepost_api::{Endpoint, Step, Unreachable};
+use gatepost_base::clock::slept;
+use gatepost_config::SourceFile;
 
 /// Contents that configure these hooks: name and port.
 fn contents(hooks: &[(&str, u16)]) -> Contents {
@@ -100,8 +100,8 @@ fn reading(outcome: Result<Contents, ReadError>) -> TimedRead {
 /// State of each hook: name, port it is asked at (0 where it is not), port it moves to (0 where it does not).
 fn standing(rotator: &Rotator) -> Vec<(String, u16, u16)> {
     let port = |endpoint: &Endpoint| match &endpoint.address {
-        crate::model::hook::Address::Tcp { port, .. } => *port,
-        crate::model::hook::Address::Unix(_) => 0,
+        gatepost_api::hook::Address::Tcp { port, .. } => *port,
+        gatepost_api::hook::Address::Unix(_) => 0,
     };
     let stands = |live: &LiveHook| {
         let asked = matches!(live.rotation, Rotation::Active { .. });

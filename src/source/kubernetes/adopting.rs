@@ -15,16 +15,14 @@ use sha2::{Digest, Sha256};
 use self::judge::{OwnRegistrations, Verdict, isolates, judge, set_in_flight};
 pub use self::upkeep::Upkeep;
 use super::objects::Kind;
-use crate::{
-    adopt::{
-        AdoptionRequests, AdoptionSettings, AdoptionView, CalledWebhook, Follower, Lease, MAX_WEBHOOKS,
-        OwnRegistration, Reason, RegistrationUpdate, SeenWebhook, WebhookKey, WebhookStanding, standings,
-    },
-    kube::is_our_own,
-    model::{HookType, registration::is_our_webhook},
-    snapshot::{CALL_AT_ONCE, ENTRY_STATES, SourceFile, is_misspelt},
-    source::Contents,
+use crate::source::Contents;
+use gatepost_adopt::{
+    AdoptionRequests, AdoptionSettings, AdoptionView, CalledWebhook, Follower, Lease, MAX_WEBHOOKS, OwnRegistration,
+    Reason, RegistrationUpdate, SeenWebhook, WebhookKey, WebhookStanding, standings,
 };
+use gatepost_api::{HookType, registration::is_our_webhook};
+use gatepost_config::{CALL_AT_ONCE, ENTRY_STATES, SourceFile, is_misspelt};
+use gatepost_kube_support::is_our_own;
 
 /// Shared with the closure that processes a read on another thread.
 pub(super) type SharedReader = Arc<Mutex<WebhookReader>>;

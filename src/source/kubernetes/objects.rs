@@ -2,12 +2,10 @@
 
 use serde_json::Value;
 
-use crate::{
-    adopt::stripped,
-    kube::is_our_own,
-    model::HookType,
-    snapshot::{Note, SourceFile},
-};
+use gatepost_adopt::stripped;
+use gatepost_api::HookType;
+use gatepost_config::{Note, SourceFile};
+use gatepost_kube_support::is_our_own;
 
 /// Objects of a cluster that are read as hooks. [`Kind::BreakGlass`] is read in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

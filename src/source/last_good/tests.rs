@@ -3,10 +3,8 @@
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 use super::*;
-use crate::{
-    clock::{Moment, slept},
-    snapshot::{LoadCache, NO_PAUSE},
-};
+use gatepost_base::clock::{Moment, slept};
+use gatepost_config::{LoadCache, NO_PAUSE};
 
 const SECRET: &str = "-----BEGIN PRIVATE KEY-----";
 

@@ -1,11 +1,9 @@
 //! Counts come out as they went in, under the names of the table.
 
 use super::*;
-use crate::{
-    adopt::{Reason, Webhooks},
-    model::{FailureKind, Operation},
-    telemetry::{DroppedReport, HookOutcome, RejectionCause, UnmetConditions, table},
-};
+use crate::telemetry::{DroppedReport, HookOutcome, RejectionCause, UnmetConditions, table};
+use gatepost_adopt::{Reason, Webhooks};
+use gatepost_api::{FailureKind, Operation};
 
 fn value(text: &str, sample: &str) -> Option<String> {
     text.lines().find_map(|line| Some(line.strip_prefix(sample)?.strip_prefix(' ')?.to_owned()))

@@ -9,19 +9,16 @@ use super::{
     review,
     turn::{Turn, WholeObject},
 };
-use crate::{
-    initialize::{
-        TurnFailure,
-        built_in::{self, TemplateFacts},
-        hub::Contribution,
-        marks::{InitState as State, touches_reserved},
-    },
-    kube::KubeError,
-    memory::Purpose,
-    model::{BuiltIn, FailurePolicy, Initializer, Labels, StatusCause, StatusInfo},
-    offload,
-    patch::MAX_OPERATIONS,
+use gatepost_api::{BuiltIn, FailurePolicy, Initializer, Labels, StatusCause, StatusInfo};
+use gatepost_base::{memory::Purpose, offload};
+use gatepost_initializers::{
+    TurnFailure,
+    built_in::{self, TemplateFacts},
+    hub::Contribution,
+    marks::{InitState as State, touches_reserved},
 };
+use gatepost_json_patch::MAX_OPERATIONS;
+use gatepost_kube_support::KubeError;
 
 /// Effect of an initializer on the object.
 #[derive(Debug, Default)]

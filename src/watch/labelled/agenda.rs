@@ -17,16 +17,13 @@ use super::{
     turn::Ended,
     turns::{DueTurns, Placed},
 };
-use crate::{
-    initialize::{
-        Controller, Correction, CorrectiveAction, ReadRepair, Unfinished,
-        controller::{HeadIndex, OverdueObject},
-        unfinished::{StoredEvent, StoredObject},
-    },
-    live::Current,
-    memory::Reservation,
-    model::FailurePolicy,
-    offload,
+use crate::live::Current;
+use gatepost_api::FailurePolicy;
+use gatepost_base::{memory::Reservation, offload};
+use gatepost_initializers::{
+    Controller, Correction, CorrectiveAction, ReadRepair, Unfinished,
+    controller::{HeadIndex, OverdueObject},
+    unfinished::{StoredEvent, StoredObject},
 };
 
 /// Pause before a turn is tried again; it doubles with each failure of the apiserver to take it.

@@ -1,6 +1,6 @@
 //! Follow: marked objects of one resource, as they are listed and change.
 
-use crate::model::initialization::{PENDING_LABEL, STATE_ANNOTATION};
+use gatepost_api::initialization::{PENDING_LABEL, STATE_ANNOTATION};
 use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
 
 use serde::{
@@ -10,11 +10,9 @@ use serde::{
 use tokio::sync::{mpsc, watch};
 
 use super::resource::ServedResource;
-use crate::{
-    initialize::{Initializers, Marks, marks::MarkedObject as MarksObject, unfinished::StoredObject},
-    kube::{FollowEvent, FollowHandler, FollowTarget, KubeClient, KubeError, created, follow},
-    telemetry::UnreadableObjects,
-};
+use crate::telemetry::UnreadableObjects;
+use gatepost_initializers::{Initializers, Marks, marks::MarkedObject as MarksObject, unfinished::StoredObject};
+use gatepost_kube_support::{FollowEvent, FollowHandler, FollowTarget, KubeClient, KubeError, created, follow};
 
 /// Objects of a list that are taken up. The others are, once these are finished.
 const MAX_LISTED_OBJECTS: usize = 50_000;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::kube::{KubeClient, KubeError};
+use gatepost_kube_support::{KubeClient, KubeError};
 
 /// A resource in the version that its apiserver prefers.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,16 +5,14 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::resource::ServedResource;
-use crate::{
-    initialize::{hub::TaskMessage, marks::InitState as State, unfinished::StoredObject},
-    memory::Reservation,
-    model::Labels,
-    wire::{
-        encodings::{Encodings, HookEncoding},
-        inbound::FRAME_HEAD,
-        initializers::is_review,
-        json_view,
-    },
+use gatepost_api::Labels;
+use gatepost_base::memory::Reservation;
+use gatepost_initializers::{hub::TaskMessage, marks::InitState as State, unfinished::StoredObject};
+use gatepost_wire::{
+    encodings::{Encodings, HookEncoding},
+    inbound::FRAME_HEAD,
+    initializers::is_review,
+    json_view,
 };
 
 /// The review of an object that was created by the user whom its state names.

@@ -10,16 +10,16 @@ use super::{
     turn::{Ended, Found, Read, Turn, Written, now},
 };
 use crate::{
-    initialize::{
-        Correction, CorrectiveAction, HeadRule,
-        marks::{InitPhase as LabelPhase, InitState as State, MarkedObject as Standing, MarksStep},
-        unfinished::StoredObject,
-    },
-    kube::KubeError,
     live::Generation,
-    model::{FailurePolicy, Initializer},
     telemetry::{InitializerMetrics, InitializerOutcome, Throttle, UnreadableObjects},
 };
+use gatepost_api::{FailurePolicy, Initializer};
+use gatepost_initializers::{
+    Correction, CorrectiveAction, HeadRule,
+    marks::{InitPhase as LabelPhase, InitState as State, MarkedObject as Standing, MarksStep},
+    unfinished::StoredObject,
+};
+use gatepost_kube_support::KubeError;
 
 /// Tries to write a step while others change the object.
 const TRIES: usize = 4;

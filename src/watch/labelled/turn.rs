@@ -7,17 +7,17 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use super::{follow::MarkedObject, resource::ServedResource};
-use crate::{
-    initialize::{
-        Marks,
-        marks::{MarksStep, PatchTarget as Target},
-        unfinished::StoredObject,
-    },
-    kube::{KubeClient, KubeError, RawAnswer, object_path},
-    live::{Current, Namespaces},
+use crate::live::{Current, Namespaces};
+use gatepost_base::{
     memory::{MemoryBudget, Purpose, Reservation},
     offload,
 };
+use gatepost_initializers::{
+    Marks,
+    marks::{MarksStep, PatchTarget as Target},
+    unfinished::StoredObject,
+};
+use gatepost_kube_support::{KubeClient, KubeError, RawAnswer, object_path};
 
 const JSON_PATCH: &str = "application/json-patch+json";
 /// Whole objects that are read at once: how large one is shows when it is there.
@@ -237,7 +237,7 @@ pub(super) fn now() -> Instant {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::initialize::{
+    use gatepost_initializers::{
         Actor, Initializers, OwnedNames as Owned,
         marks::{InitState as State, judge_update as update},
     };

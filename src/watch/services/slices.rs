@@ -10,7 +10,8 @@ use std::{
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{hooks::Ports, model::Labels};
+use crate::hooks::Ports;
+use gatepost_api::Labels;
 
 /// The most addresses that are kept of one slice; an apiserver lets none have more.
 const MOST_ADDRESSES: usize = 1000;

@@ -1,9 +1,7 @@
 //! `collection.json`: stored objects that a request for all of them finds.
 
-use gatepost::{
-    initialize::Lifecycle,
-    model::initialization::{ReadVerb, ReadingUser, visibility},
-};
+use gatepost_api::initialization::{ReadVerb, ReadingUser, visibility};
+use gatepost_initializers::Lifecycle;
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -2,13 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use gatepost::{
-    initialize::{
-        Controller, Correction, CorrectiveAction, HeadRule, Unfinished,
-        controller::{HeadIndex, OverdueObject, SNAPSHOT_INTERVAL},
-        unfinished::{StoredEvent, StoredObject},
-    },
-    model::FailurePolicy,
+use gatepost_api::FailurePolicy;
+use gatepost_initializers::{
+    Controller, Correction, CorrectiveAction, HeadRule, Unfinished,
+    controller::{HeadIndex, OverdueObject, SNAPSHOT_INTERVAL},
+    unfinished::{StoredEvent, StoredObject},
 };
 use serde::Deserialize;
 use serde_json::Value;

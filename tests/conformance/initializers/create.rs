@@ -1,6 +1,6 @@
 //! `create.json`: the list that a new object gets.
 
-use gatepost::initialize::{create, needs_permission};
+use gatepost_initializers::{create, needs_permission};
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -1,6 +1,6 @@
 //! `hidden.json`: the answer to a GET of an object that is not initialized.
 
-use gatepost::model::initialization::{HiddenAs, HiddenObject, hidden};
+use gatepost_api::initialization::{HiddenAs, HiddenObject, hidden};
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use gatepost::{
-    model::{Phase, Rope, Verdict},
-    patch::{Document, Patch, PatchLimits},
-    review::{Caller, Reasons, decide},
-    wire::pb::k8s::io::api::{admission::v1::AdmissionRequest, authentication::v1::UserInfo},
-};
+use gatepost::review::{Caller, Reasons, decide};
+use gatepost_api::{Phase, Rope, Verdict};
+use gatepost_json_patch::{Document, Patch, PatchLimits};
+use gatepost_wire::pb::k8s::io::api::{admission::v1::AdmissionRequest, authentication::v1::UserInfo};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! `json_form.json`: `metadata.initializers` read and written.
 
-use gatepost::initialize::Initializers;
+use gatepost_initializers::Initializers;
 use serde::Deserialize;
 use serde_json::Value;
 

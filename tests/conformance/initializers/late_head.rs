@@ -1,6 +1,6 @@
 //! `late_head.json`: the removal of a head that is late, which does nothing twice.
 
-use gatepost::initialize::without_late_head;
+use gatepost_initializers::without_late_head;
 use serde::Deserialize;
 use serde_json::Value;
 

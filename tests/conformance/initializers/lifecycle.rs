@@ -1,9 +1,7 @@
 //! `lifecycle.json`: life of one object, step by step.
 
-use gatepost::{
-    initialize::{Initialization, Initializers, Lifecycle},
-    model::FailurePolicy,
-};
+use gatepost_api::FailurePolicy;
+use gatepost_initializers::{Initialization, Initializers, Lifecycle};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

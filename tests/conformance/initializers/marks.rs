@@ -1,6 +1,6 @@
 //! `marks.json`: label and annotation of an object that a stock apiserver stores, and the users who may write them.
 
-use gatepost::initialize::{
+use gatepost_initializers::{
     Actor, Marks, OwnedNames,
     marks::{MarksOutcome, check_new, judge_update},
 };

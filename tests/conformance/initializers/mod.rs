@@ -23,7 +23,7 @@ mod validation;
 mod visibility;
 mod watch;
 
-use gatepost::initialize::{Initializers, RefusedList};
+use gatepost_initializers::{Initializers, RefusedList};
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -1,10 +1,8 @@
 //! `object_head.json`: answers of an apiserver to a GET, in each form, and the hidden object in them.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use gatepost::{
-    model::initialization::{PENDING_LABEL, STATE_ANNOTATION},
-    wire::object_head::{ObjectHead, Wanted},
-};
+use gatepost_api::initialization::{PENDING_LABEL, STATE_ANNOTATION};
+use gatepost_wire::object_head::{ObjectHead, Wanted};
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -1,6 +1,6 @@
 //! `order.json`: a total order of initializers that say whom they stand behind.
 
-use gatepost::model::initialization::order;
+use gatepost_api::initialization::order;
 use serde::Deserialize;
 use serde_json::Value;
 

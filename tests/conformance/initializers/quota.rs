@@ -1,6 +1,6 @@
 //! `quota.json`: quota that one write charges and gives back.
 
-use gatepost::initialize::{Charge, QuotaPhase, QuotaStage, quota_phase};
+use gatepost_initializers::{Charge, QuotaPhase, QuotaStage, quota_phase};
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -1,6 +1,6 @@
 //! `read_repair.json`: the head that a read removes.
 
-use gatepost::initialize::ReadRepair;
+use gatepost_initializers::ReadRepair;
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -5,13 +5,11 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use gatepost::{
-    initialize::{
-        Desk,
-        desk::{DeskLimits, InstanceId},
-    },
-    live::{Rotation, RotationEvent},
-    model::{Step, Unreachable},
+use gatepost::live::{Rotation, RotationEvent};
+use gatepost_api::{Step, Unreachable};
+use gatepost_initializers::{
+    Desk,
+    desk::{DeskLimits, InstanceId},
 };
 use serde::Deserialize;
 use serde_json::Value;

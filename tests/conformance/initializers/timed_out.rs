@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use gatepost::{
-    initialize::{Correction, CorrectiveAction, HeadRule, Initializers, unfinished::StoredObject},
-    model::{FailurePolicy, StatusInfo},
-};
+use gatepost_api::{FailurePolicy, StatusInfo};
+use gatepost_initializers::{Correction, CorrectiveAction, HeadRule, Initializers, unfinished::StoredObject};
 use serde::Deserialize;
 use serde_json::Value;
 

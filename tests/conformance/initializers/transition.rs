@@ -1,6 +1,6 @@
 //! `transition.json`: changes that an update may make to an object's list, and the users who may make them.
 
-use gatepost::initialize::{Actor, OwnedNames, transition};
+use gatepost_initializers::{Actor, OwnedNames, transition};
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -1,6 +1,6 @@
 //! `validation.json`: initializers that a configuration may have, and the place of each problem in others.
 
-use gatepost::snapshot::{SourceFile, load};
+use gatepost_config::{SourceFile, load};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

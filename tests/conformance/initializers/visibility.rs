@@ -1,6 +1,6 @@
 //! `visibility.json`: the objects that one read sees.
 
-use gatepost::model::initialization::{ReadVerb, ReadingUser, Visibility, visibility};
+use gatepost_api::initialization::{ReadVerb, ReadingUser, Visibility, visibility};
 use serde::Deserialize;
 use serde_json::Value;
 

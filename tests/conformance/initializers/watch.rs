@@ -1,6 +1,6 @@
 //! `watch.json`: watch events of objects before and after they are initialized, as ordinary watchers see them.
 
-use gatepost::model::initialization::{Visibility, WatchEvent, translated};
+use gatepost_api::initialization::{Visibility, WatchEvent, translated};
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gatepost::wire::pb::k8s::io::api::admission::v1::AdmissionResponse;
+use gatepost_wire::pb::k8s::io::api::admission::v1::AdmissionResponse;
 
 use super::press::{self, Press};
 use crate::{

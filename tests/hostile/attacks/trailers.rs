@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gatepost::wire::pb::k8s::io::{
+use gatepost_wire::pb::k8s::io::{
     api::admission::v1::{AdmissionRequest, AdmissionReview},
     apimachinery::pkg::apis::meta::v1::GroupVersionKind,
 };

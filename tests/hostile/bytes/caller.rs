@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gatepost::wire::pb::k8s::io::api::admission::v1::AdmissionReview;
+use gatepost_wire::pb::k8s::io::api::admission::v1::AdmissionReview;
 use prost::Message;
 use socket2::{Domain, Type};
 

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gatepost::wire::pb::k8s::io::api::admission::v1::{AdmissionResponse, AdmissionReview};
+use gatepost_wire::pb::k8s::io::api::admission::v1::{AdmissionResponse, AdmissionReview};
 use prost::Message;
 
 use super::http2::{self, Frame};

@@ -1,6 +1,6 @@
 //! Reviews, as protobuf and as JSON.
 
-use gatepost::wire::pb::k8s::io::{
+use gatepost_wire::pb::k8s::io::{
     api::{
         admission::v1::{AdmissionRequest, AdmissionReview},
         authentication::v1::UserInfo,

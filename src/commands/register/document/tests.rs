@@ -1,5 +1,7 @@
 use super::*;
-use crate::{commands::register::plan::everything, model::Selector, snapshot::coverage::Atom};
+use crate::commands::register::plan::everything;
+use gatepost_api::Selector;
+use gatepost_config::coverage::Atom;
 
 fn registration(form: Form) -> Registration {
     Registration {

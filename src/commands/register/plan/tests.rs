@@ -1,12 +1,10 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{
-    model::{
-        FailurePolicy, Gvr, Labels, MatchPolicy, Operation, Rule, RuleTarget, Scope, builtin, selector::Requirement,
-    },
-    snapshot::{self, NAME_LABEL, SourceFile},
+use gatepost_api::{
+    FailurePolicy, Gvr, Labels, MatchPolicy, Operation, Rule, RuleTarget, Scope, builtin, selector::Requirement,
 };
+use gatepost_config::{NAME_LABEL, SourceFile};
 
 /// Hooks a, b, c …: `policy | operations | groups | versions | resources | selector`.
 fn hooks(lines: &[&str]) -> Vec<Wanted> {
@@ -25,7 +23,7 @@ fn hooks(lines: &[&str]) -> Vec<Wanted> {
         }
     }
     let file = SourceFile { name: "x.yaml".into(), bytes: text.into() };
-    let snapshot = snapshot::load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
+    let snapshot = gatepost_config::load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
     snapshot.hooks.iter().map(|hook| Wanted { hook: hook.clone(), closed: closed(hook) }).collect()
 }
 
@@ -116,18 +114,18 @@ fn registration_adds_no_hazard_to_those_of_its_hooks() {
         json!({"name": format!("g{number}.entries.example.com"), "sideEffects": "None", "admissionReviewVersions": ["v1"],
             "clientConfig": {"url": "https://127.0.0.1:9440/validate"}, "failurePolicy": if entry.closed { "Fail" } else { "Ignore" },
             "rules": rules(&entry.atoms),
-            "namespaceSelector": snapshot::hazards::written_selector(&entry.namespaces.0)})
+            "namespaceSelector": gatepost_config::hazards::written_selector(&entry.namespaces.0)})
     };
     let webhooks: Vec<_> = plan.entries.iter().zip(1..).map(webhook).collect();
     let text = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
         "metadata": {"name": "g"}, "webhooks": webhooks})
     .to_string();
     let file = SourceFile { name: "g.json".into(), bytes: text.into() };
-    let registration = snapshot::load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
+    let registration = gatepost_config::load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
     let bad: Vec<_> = registration
         .hazards()
         .into_iter()
-        .filter(|finding| finding.severity < snapshot::hazards::Severity::Gap)
+        .filter(|finding| finding.severity < gatepost_config::hazards::Severity::Gap)
         .collect();
     assert!(bad.is_empty(), "{bad:#?}");
     assert_eq!(plan.entries.iter().filter(|entry| entry.closed).count(), 2);
@@ -301,7 +299,7 @@ fn hooks_of(rules: &[&[&str]]) -> Vec<Arc<Hook>> {
         }
     }
     let file = SourceFile { name: "x.yaml".into(), bytes: text.into() };
-    snapshot::load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap().hooks
+    gatepost_config::load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap().hooks
 }
 
 /// The entries, each rule in the form above.
@@ -450,7 +448,7 @@ fn registration_sends_new_objects_to_initializers_once() {
                 - {resource: secrets, initializers: [{name: c, failurePolicy: Fail}]}\n\
                 - {resource: services, initializers: []}\n";
     let files = [SourceFile { name: "a.yaml".into(), bytes: text.into() }];
-    let snapshot = snapshot::load(&files, &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
+    let snapshot = gatepost_config::load(&files, &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
     let plan = plan(&wanted_by_initializers(&snapshot, HookType::Mutating), &[]);
     let entries: Vec<_> = plan.entries.iter().map(|entry| (entry.closed, rules(&entry.atoms))).collect();
     let rules = |group: &str, resource: &str| {
@@ -469,7 +467,7 @@ fn registration_sends_updates_of_objects_stored_by_label() {
                 resourceInitializers:\n\
                 - {resource: configmaps, stored: Label, initializers: [{name: a, failurePolicy: Fail}]}\n";
     let files = [SourceFile { name: "a.yaml".into(), bytes: text.into() }];
-    let snapshot = snapshot::load(&files, &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
+    let snapshot = gatepost_config::load(&files, &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
     for hook_type in [HookType::Mutating, HookType::Validating] {
         let plan = plan(&wanted_by_initializers(&snapshot, hook_type), &[]);
         let entries: Vec<_> = plan.entries.iter().map(|entry| (entry.closed, rules(&entry.atoms))).collect();

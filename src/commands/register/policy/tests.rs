@@ -1,15 +1,13 @@
 use std::{borrow::Cow, cell::Cell};
 
 use super::*;
-use crate::{
-    cel::{
-        AccessCheck, AccessDecision, AccessDecisions, Allowance, Condition, ConditionsDecision, Input, JsonDocument,
-        Request, User, decide,
-    },
-    initialize::{Initializers, marks::InitState},
-    model::StatusInfo,
-    snapshot::{self, SourceFile},
+use gatepost_api::StatusInfo;
+use gatepost_cel::{
+    AccessCheck, AccessDecision, AccessDecisions, Allowance, Condition, ConditionsDecision, Input, JsonDocument,
+    Request, User, decide,
 };
+use gatepost_config::SourceFile;
+use gatepost_initializers::{Initializers, marks::InitState};
 
 fn of(entries: &str) -> Result<String, String> {
     let text = format!(
@@ -17,7 +15,7 @@ fn of(entries: &str) -> Result<String, String> {
          resourceInitializers: {entries}\n"
     );
     let files = [SourceFile { name: "a.yaml".into(), bytes: text.into() }];
-    super::text(&snapshot::load(&files, &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap(), "gatepost")
+    super::text(&gatepost_config::load(&files, &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap(), "gatepost")
 }
 
 #[test]

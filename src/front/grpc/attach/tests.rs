@@ -9,22 +9,20 @@ use prost::Message as _;
 use tokio::{sync::watch, task::JoinHandle};
 
 use super::*;
-use crate::{
-    front::{
-        drain::Life,
-        testing::{connect, front},
-    },
-    initialize::hub::{Contribution, TaskMessage},
-    memory::MemoryBudget,
-    model::Revision,
-    snapshot::{self, SourceFile},
-    wire::{
-        outbound::framed,
-        pb::gatepost::v1::{
-            Claim as Claims, Done, Heartbeat, InitializerAnswer, InitializerMessage, InitializerTask, SidecarMessage,
-            initializer_answer::Outcome, initializer_message::Message as ToSidecar,
-            sidecar_message::Message as FromSidecar,
-        },
+use crate::front::{
+    drain::Life,
+    testing::{connect, front},
+};
+use gatepost_api::Revision;
+use gatepost_base::memory::MemoryBudget;
+use gatepost_config::SourceFile;
+use gatepost_initializers::hub::{Contribution, TaskMessage};
+use gatepost_wire::{
+    outbound::framed,
+    pb::gatepost::v1::{
+        Claim as Claims, Done, Heartbeat, InitializerAnswer, InitializerMessage, InitializerTask, SidecarMessage,
+        initializer_answer::Outcome, initializer_message::Message as ToSidecar,
+        sidecar_message::Message as FromSidecar,
     },
 };
 
@@ -45,7 +43,7 @@ async fn world(initializer: &str) -> World {
          resourceInitializers:\n- resource: pods\n  initializers:\n  - {{name: {NAME}, {initializer}}}\n"
     );
     let files = [SourceFile { name: "t.yaml".into(), bytes: text.into() }];
-    let snapshot = snapshot::load(&files, &|path| std::fs::read(path)).expect("a valid configuration");
+    let snapshot = gatepost_config::load(&files, &|path| std::fs::read(path)).expect("a valid configuration");
     front.gate.current.publish(Arc::new(Generation {
         number: 1,
         digest: String::new(),

@@ -7,14 +7,12 @@ use h2::{
 use tokio::{sync::watch, time::Instant};
 
 use super::*;
-use crate::{
-    front::{
-        drain::Life,
-        state::Front,
-        testing::{connect, front, refused},
-    },
-    memory::Purpose,
+use crate::front::{
+    drain::Life,
+    state::Front,
+    testing::{connect, front, refused},
 };
+use gatepost_base::memory::Purpose;
 
 const CHECK: &str = "/grpc.health.v1.Health/Check";
 const REFLECT: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";

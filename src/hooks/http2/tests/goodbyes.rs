@@ -3,13 +3,11 @@
 use std::time::Duration;
 
 use super::*;
-use crate::{
-    hooks::{
-        ProcessingEvidence,
-        http2::testing::{call, headers},
-    },
-    http2::frame::{code, flag, kind, setting},
+use crate::hooks::{
+    ProcessingEvidence,
+    http2::testing::{call, headers},
 };
+use gatepost_http2_client::frame::{code, flag, kind, setting};
 
 const SECOND: Duration = Duration::from_secs(1);
 

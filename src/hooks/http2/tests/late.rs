@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use super::*;
-use crate::{
-    clock::now,
-    hooks::http2::testing::call,
-    http2::frame::{code, flag, kind, setting},
-};
+use crate::hooks::http2::testing::call;
+use gatepost_base::clock::now;
+use gatepost_http2_client::frame::{code, flag, kind, setting};
 
 const SECOND: Duration = Duration::from_secs(1);
 

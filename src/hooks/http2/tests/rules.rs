@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use super::*;
-use crate::{
-    hooks::http2::testing::{call, field, headers},
-    http2::frame::{code, flag, kind, setting},
-};
+use crate::hooks::http2::testing::{call, field, headers};
+use gatepost_http2_client::frame::{code, flag, kind, setting};
 
 const SECOND: Duration = Duration::from_secs(1);
 const ENDS: u8 = flag::END_HEADERS | flag::END_STREAM;

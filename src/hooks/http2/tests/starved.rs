@@ -5,10 +5,8 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 use super::*;
-use crate::{
-    hooks::http2::testing::call,
-    http2::frame::{DEFAULT_WINDOW, flag, kind, setting},
-};
+use crate::hooks::http2::testing::call;
+use gatepost_http2_client::frame::{DEFAULT_WINDOW, flag, kind, setting};
 
 const SECOND: Duration = Duration::from_secs(1);
 const NO_WINDOW: (u16, u32) = (setting::INITIAL_WINDOW_SIZE, 0);

@@ -10,10 +10,8 @@ use std::{
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::*;
-use crate::{
-    hooks::http2::testing::{call, field, headers},
-    http2::frame::{self, flag, kind},
-};
+use crate::hooks::http2::testing::{call, field, headers};
+use gatepost_http2_client::frame::{self, flag, kind};
 
 /// A socket that takes the handshake and half a request. By then the answer is there, and the hook gone.
 struct Torn {

@@ -5,10 +5,8 @@ use std::time::Duration;
 use tokio::{io::AsyncReadExt, time::sleep};
 
 use super::*;
-use crate::{
-    hooks::http2::testing::call,
-    http2::frame::{DEFAULT_MAX_FRAME, HEAD, kind, setting},
-};
+use crate::hooks::http2::testing::call;
+use gatepost_http2_client::frame::{DEFAULT_MAX_FRAME, HEAD, kind, setting};
 
 const MILLI: Duration = Duration::from_millis(1);
 /// The hook's windows are as large as can be: only the socket holds us up.

@@ -2,7 +2,7 @@
 mod cpu;
 
 use super::*;
-use crate::hpack::{Decoder, DecoderError};
+use gatepost_http2_client::hpack::{Decoder, DecoderError};
 
 /// Fields of a block, and the first of them that must not be there. Pseudo-headers are somebody else's.
 fn read(block: &[u8]) -> Result<(ResponseFields, Option<&'static str>), DecoderError> {
@@ -117,7 +117,8 @@ mod linear_time {
     use std::time::Duration;
 
     use super::*;
-    use crate::{hooks::protocol::grpc::percent_decoded, hpack};
+    use crate::hooks::protocol::grpc::percent_decoded;
+    use gatepost_http2_client::hpack;
 
     const SMALL_BODY_BYTES: usize = 16 << 10;
     const TIMES: usize = 16;

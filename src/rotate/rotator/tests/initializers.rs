@@ -1,11 +1,9 @@
 //! Initializers that a process acts for: how their names come into rotation and leave it.
 
 use super::*;
-use crate::{
-    initialize::hub::{Contribution, TaskMessage, ToInstance},
-    live::RetireReason,
-    memory::{MemoryBudget, Purpose},
-};
+use crate::live::RetireReason;
+use gatepost_base::memory::{MemoryBudget, Purpose};
+use gatepost_initializers::hub::{Contribution, TaskMessage, ToInstance};
 
 /// Contents that configure these initializers of Pods, each under `Fail`.
 fn initializers(names: &[&str]) -> Contents {

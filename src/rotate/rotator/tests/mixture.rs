@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::Protocol;
+use gatepost_api::Protocol;
 
 /// One entry: where and how its hook is asked.
 #[derive(Clone, Debug)]

@@ -103,7 +103,7 @@ fn one_hook(policy: &str, more: &str) -> Contents {
 
 #[tokio::test(start_paused = true)]
 async fn a_hook_created_fail_open_and_closed_before_it_has_answered_closes_when_it_is_active() {
-    use crate::model::FailurePolicy;
+    use gatepost_api::FailurePolicy;
     let mut rotator = started(&[]).await;
     let policy = |rotator: &Rotator| rotator.current.load().hooks[0].effective_policy();
     read(&mut rotator, one_hook("Fail", "  rollout: {createAs: Ignore}\n")).await;
@@ -139,7 +139,7 @@ fn over_http(hooks: &[(&str, &str)]) -> Contents {
 }
 
 fn posted(path: &str) -> Option<ProbePost> {
-    use crate::model::{HttpForm, ReviewVersion};
+    use gatepost_api::{HttpForm, ReviewVersion};
     Some(ProbePost { path: path.into(), form: HttpForm::Json(ReviewVersion::V1) })
 }
 

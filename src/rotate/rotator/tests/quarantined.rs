@@ -1,7 +1,7 @@
 //! Documents that cannot be served: they stay as they were, and stop no other.
 
 use super::*;
-use crate::snapshot::SourceFile;
+use gatepost_config::SourceFile;
 
 /// A file for each of these: its name, and its hooks with their ports; no hooks are a fault.
 fn files(files: &[(&str, &[(&str, u16)])]) -> Contents {

@@ -2,7 +2,7 @@
 //! moment ago are.
 
 use super::*;
-use crate::model::FailurePolicy;
+use gatepost_api::FailurePolicy;
 
 /// One hook at that port with that `rollout`.
 fn rolled(port: u16, rollout: &str) -> Contents {

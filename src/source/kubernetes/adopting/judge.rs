@@ -5,17 +5,15 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::super::objects::Kind;
-use crate::{
-    adopt::{AdoptionSettings, Reason, SeenWebhook, WebhookKey, WebhookStanding, standings},
-    cel::Condition,
-    model::{FailurePolicy, Hook, HookType, ServedCondition, registration::is_our_webhook},
-    snapshot::{
-        coverage::{Atom, Registration, atoms_of, foreign_condition, selectors},
-        hazards::Severity,
-        load,
-    },
-    tls::{self, SystemRoots},
+use gatepost_adopt::{AdoptionSettings, Reason, SeenWebhook, WebhookKey, WebhookStanding, standings};
+use gatepost_api::{FailurePolicy, Hook, HookType, ServedCondition, registration::is_our_webhook};
+use gatepost_cel::Condition;
+use gatepost_config::{
+    coverage::{Atom, Registration, atoms_of, foreign_condition, selectors},
+    hazards::Severity,
+    load,
 };
+use gatepost_tls::SystemRoots;
 
 /// Maximum duration of a request.
 const MAX_REQUEST_SECONDS: u64 = 60;
@@ -158,7 +156,7 @@ pub(super) fn judge(
     let roots = SystemRoots::default();
     for hook in &snapshot.hooks {
         let Some(wanted) = &hook.endpoint.tls else { continue };
-        if let Err(error) = tls::client_config(wanted, hook.endpoint.transport, &roots) {
+        if let Err(error) = gatepost_tls::client_config(wanted, hook.endpoint.transport, &roots) {
             return unservable(format!("{error}; {}", error.fix()));
         }
     }

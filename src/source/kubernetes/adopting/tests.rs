@@ -1,10 +1,8 @@
 //! Each webhook is judged by itself, and only what is called is configuration.
 
 use super::*;
-use crate::{
-    adopt::{AdoptionScope, Announcement, LEADER_LEASE, leader_lease, replica_lease},
-    snapshot::Snapshot,
-};
+use gatepost_adopt::{AdoptionScope, Announcement, LEADER_LEASE, leader_lease, replica_lease};
+use gatepost_config::Snapshot;
 
 fn webhook(name: &str, more: &str) -> Value {
     let text = format!(
@@ -209,7 +207,7 @@ fn namespaces_that_a_registration_by_service_never_sends_stay_with_the_apiserver
 
 #[test]
 fn until_the_registration_is_known_the_condition_keeps_its_namespaces() {
-    let condition = crate::model::ServedCondition::default().in_namespaces(["kube-system"]).to_string();
+    let condition = gatepost_api::ServedCondition::default().in_namespaces(["kube-system"]).to_string();
     let condition = json!([{"name": "gatepost.dev/served", "expression": condition}]);
     let carries = webhook("a.x.y", &format!(", \"matchConditions\": {condition}"));
     let mut going = by_service(&["kube-system"]);

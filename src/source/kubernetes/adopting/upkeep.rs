@@ -8,12 +8,12 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{digest, judge::OwnRegistrations};
-use crate::{
-    adopt::{AdoptionSettings, AdoptionView, OwnRegistration, Reason, RegistrationUpdate, SeenWebhook, WebhookKey},
-    model::HookType,
-    snapshot::{Snapshot, SourceFile, load},
-    source::{Contents, kubernetes::objects::Kind},
+use crate::source::{Contents, kubernetes::objects::Kind};
+use gatepost_adopt::{
+    AdoptionSettings, AdoptionView, OwnRegistration, Reason, RegistrationUpdate, SeenWebhook, WebhookKey,
 };
+use gatepost_api::HookType;
+use gatepost_config::{Snapshot, SourceFile, load};
 
 /// Delay before a registration is updated that already sends everything that is wanted, and perhaps more.
 const NARROWING_DELAY: Duration = Duration::from_secs(60);
@@ -147,7 +147,7 @@ fn files(contents: &Contents, view: &AdoptionView) -> Vec<SourceFile> {
 #[cfg(test)]
 mod tests {
     use super::{super::WebhookReader, *};
-    use crate::adopt::AdoptionScope;
+    use gatepost_adopt::AdoptionScope;
 
     #[test]
     fn defaults_added_by_an_apiserver_make_no_difference() {
@@ -171,7 +171,7 @@ mod tests {
     /// One entry for each mutating hook, as `gatepost register` writes them where one is isolated.
     fn apart(snapshot: &Snapshot, _: &Value, _: HookType) -> Result<Vec<Value>, String> {
         let of = snapshot.hooks.len();
-        let entry = |(hook, number): (&std::sync::Arc<crate::model::Hook>, usize)| {
+        let entry = |(hook, number): (&std::sync::Arc<gatepost_api::Hook>, usize)| {
             let name = format!("gatepost-{number}.mutate.gatepost.dev");
             let url = format!("https://127.0.0.1:9440/mutate/segment/{number}/of/{of}");
             webhook(&name, &url, &hook.rules[0].resources[0])

@@ -1,13 +1,11 @@
 use std::{collections::HashMap, time::SystemTime};
 
 use super::*;
-use crate::{
-    initialize::Initializers,
-    live::Generation,
-    memory::{MemoryBudget, Purpose},
-    model::{Revision, StatusInfo},
-    snapshot::{self, SourceFile},
-};
+use crate::live::Generation;
+use gatepost_api::{Revision, StatusInfo};
+use gatepost_base::memory::{MemoryBudget, Purpose};
+use gatepost_config::SourceFile;
+use gatepost_initializers::Initializers;
 
 /// Seconds since 1970 by the apiserver's clock.
 const NOW: i64 = 1_000_000;
@@ -43,7 +41,7 @@ resourceInitializers:
   - {name: closed, timeout: 5s, failurePolicy: Fail, attach: {commonNames: [a]}}
 ";
         let files = [SourceFile { name: "a.yaml".into(), bytes: format!("{yaml}{more}").into() }];
-        let snapshot = snapshot::load(&files, &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
+        let snapshot = gatepost_config::load(&files, &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
         let began = Instant::now();
         let current = Current::new(began);
         current.publish(Arc::new(Generation {
@@ -168,7 +166,7 @@ async fn what_the_apiserver_does_not_take_is_tried_again_ever_more_rarely() {
     world.changes("a", "1", &["open"], 0);
     let refused = || {
         let (server, path) = ("s".to_owned(), "/p".to_owned());
-        Ended::Again(Some(crate::kube::KubeError::Nonsense { server, path, cause: "c".to_owned() }))
+        Ended::Again(Some(gatepost_kube_support::KubeError::Nonsense { server, path, cause: "c".to_owned() }))
     };
     let mut tried = Vec::new();
     for second in 0..130 {
@@ -199,8 +197,11 @@ async fn corrections_that_fail_leave_room_for_others() {
     for second in 5..9 {
         world.look(second).await;
         while let Some((due, assignment)) = world.agenda.next(world.at(second)) {
-            let failure =
-                crate::kube::KubeError::Nonsense { server: String::new(), path: String::new(), cause: String::new() };
+            let failure = gatepost_kube_support::KubeError::Nonsense {
+                server: String::new(),
+                path: String::new(),
+                cause: String::new(),
+            };
             let ended = match due {
                 Due::Turn => Ended::Waits,
                 Due::Correction(_) => {
