@@ -11,7 +11,7 @@ use gatepost_api::{FailurePolicy, HookType, HttpForm, ReviewVersion, Rope};
 use gatepost_wire::{
     answer,
     encodings::{Encodings, HookEncoding},
-    envelope, groups, http_answer, inbound, json_view, labels, namespace,
+    envelope, groups, http_answer, inbound, json_view, metadata,
     pb::k8s::io::{
         api::admission::v1::{AdmissionResponse, AdmissionReview},
         apimachinery::pkg::apis::meta::v1::{Status, StatusCause, StatusDetails},
@@ -79,7 +79,7 @@ cases! {
     "namespace labels": |size| {
         let pair = |n: usize| field(1, &[field(1, n.to_string().as_bytes()), field(2, b"v")].concat());
         let bytes: Vec<u8> = (0..size / 12).flat_map(pair).collect();
-        Box::new(move || drop(black_box(namespace::labels(&bytes))))
+        Box::new(move || drop(black_box(metadata::namespace_labels(&bytes))))
     };
     "gRPC answer, annotations": |size| {
         answered(&(0..size / 14).flat_map(|n| field(5, &[field(1, n.to_string().as_bytes()), field(2, b"v")].concat())).collect::<Vec<_>>())
@@ -221,7 +221,7 @@ fn written(form: HookEncoding, size: usize) -> Box<dyn Fn()> {
 
 fn labelled(object: &[u8]) -> Box<dyn Fn()> {
     let (len, rope) = (object.len(), in_pieces(16, object.to_vec()));
-    Box::new(move || drop(black_box(labels::of_object(&rope, 0..len))))
+    Box::new(move || drop(black_box(metadata::labels(&rope, 0..len))))
 }
 
 fn answered(fields: &[u8]) -> Box<dyn Fn()> {

@@ -11,7 +11,7 @@ use gatepost_operator::command::{CommandExit, block_on, complain, misused, print
 use serde_json::{Value, json};
 
 use self::destination::{Destination, DestinationArgs, MissingName, WriteError};
-use gatepost_api::{BreakGlass, break_glass::MAX_OPEN_TIME};
+use gatepost_api::{BreakGlass, bypass::MAX_OPEN_TIME};
 use gatepost_config::{Problem, SourceFile};
 
 const EXAMPLES: &str = "\

@@ -16,7 +16,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, header, request::Parts};
 
 use super::refusal::Refusal;
 use gatepost_api::{Deadline, Hops, Labels};
-use gatepost_wire::{names, namespace};
+use gatepost_wire::{metadata, names};
 
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
@@ -184,7 +184,7 @@ fn audit_id(headers: &HeaderMap) -> Option<Box<str>> {
 fn namespace_labels(headers: &HeaderMap) -> Result<Option<SentLabels>, Refusal> {
     let Some(only) = single(headers, NAMESPACE_LABELS).map_err(|()| Refusal::NamespaceLabels)? else { return Ok(None) };
     let bytes = STANDARD_PAD_INDIFFERENT.decode(only.as_bytes()).map_err(|_| Refusal::NamespaceLabels)?;
-    let labels = namespace::labels(&bytes).ok_or(Refusal::NamespaceLabels)?;
+    let labels = metadata::namespace_labels(&bytes).ok_or(Refusal::NamespaceLabels)?;
     Ok(Some(SentLabels { labels, text: Bytes::copy_from_slice(only.as_bytes()) }))
 }
 

@@ -16,7 +16,7 @@ use crate::live::{Namespaces, namespaces::NamespaceView};
 use gatepost_api::{Labels, Operation, Review, RuleTarget, Selector};
 use gatepost_base::{clock::now, offload::LARGE};
 use gatepost_config::NAME_LABEL;
-use gatepost_wire::labels;
+use gatepost_wire::metadata;
 
 /// An apiserver that takes longer to answer about a namespace is not waited for, nor for more than half of the time that
 /// is left: failure policies decide, and other hooks need their time.
@@ -162,7 +162,7 @@ impl<'a: 'r, 'r> Facts<'a, 'r> {
         for (cell, place) in cells {
             let Some(place) = place.clone().filter(|place| place.len() >= LARGE) else { continue };
             let bytes = review.bytes.clone();
-            *cell = OnceCell::from(ctx.read(place.len(), move || labels::of_object(&bytes, place)).await);
+            *cell = OnceCell::from(ctx.read(place.len(), move || metadata::labels(&bytes, place)).await);
         }
     }
 
@@ -324,7 +324,7 @@ impl<'a: 'r, 'r> Facts<'a, 'r> {
             return Err(LookupError::Missing(Missing::Objects));
         }
         let read = cell.get_or_init(|| {
-            labels::of_object(&self.review.bytes, place.clone()).map_err(|error| Box::new(status::internal(&error)))
+            metadata::labels(&self.review.bytes, place.clone()).map_err(|error| Box::new(status::internal(&error)))
         });
         read.as_ref().map(Option::as_ref).map_err(|refusal| refusal.clone().into())
     }

@@ -34,7 +34,7 @@ use gatepost_api::{
 use gatepost_base::clock::now;
 use gatepost_cel::{AccessCheck, AccessTarget, ResourceAccess, Subject};
 use gatepost_initializers::{Initialization, Initializers, RefusedList, check_known, create, needs_permission};
-use gatepost_wire::{annotations, groups};
+use gatepost_wire::{groups, metadata};
 
 /// The annotation by which a client that may says which initializers a new object gets: names joined by commas, or ""
 /// for none. An apiserver drops `metadata.initializers`, which had this purpose.
@@ -356,7 +356,7 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
         let Some(place) = review.object.clone() else { return Ok([None, None]) };
         let (bytes, size) = (review.bytes.clone(), place.len());
         // No margin: nothing may have to act.
-        self.ctx.read(size, move || annotations::of_object(&bytes, place, [OWN_LIST, MIRROR])).await
+        self.ctx.read(size, move || metadata::annotations(&bytes, place, [OWN_LIST, MIRROR])).await
     }
 
     /// Does the initializer act on this object? One that a bypass or break-glass leaves out does not. `later`: others may

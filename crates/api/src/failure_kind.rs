@@ -1,5 +1,9 @@
 //! FailureKind: the bounded label of a call failure.
 
+use std::fmt;
+
+use super::CallFailure;
+
 /// Declares the kinds once: the variants, the list of all of them, and their labels.
 macro_rules! kinds {
     ($($(#[doc = $doc:literal])* $name:ident = $label:literal,)*) => {
@@ -71,6 +75,51 @@ kinds! {
     PatchOverLimit = "patch_over_limit",
 }
 
+/// Loggable part of a call failure: the class, in our words. The hook's own text may repeat the object that it was
+/// asked about, so only its length is logged. The caller gets all of it, as upstream does.
+#[derive(Clone, Copy, Debug)]
+pub struct FailureClass<'a>(pub(super) &'a CallFailure);
+
+impl fmt::Display for FailureClass<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            CallFailure::Grpc { code, message } => {
+                write!(f, "the hook answered with gRPC status {code} and {} bytes of text", message.len())
+            }
+            CallFailure::Http { status, message } => {
+                write!(f, "the hook answered with HTTP status {status} and {} bytes of text", message.len())
+            }
+            CallFailure::Connection(what) => write!(f, "connection lost: {}", unquoted(what)),
+            CallFailure::NotGrpc(what) => write!(f, "the hook does not speak gRPC: {}", unquoted(what)),
+            CallFailure::NotHttp(what) => write!(f, "the hook does not speak HTTP: {}", unquoted(what)),
+            CallFailure::Undecodable(what) => write!(f, "the answer cannot be decoded: {}", unquoted(what)),
+            CallFailure::Unwritable(what) => {
+                write!(f, "the review cannot be written for this hook: {}", unquoted(what))
+            }
+            CallFailure::WrongUid { got, .. } => write!(f, "the answer has another uid, of {} bytes", got.len()),
+            CallFailure::UndecodablePatch(what) => write!(f, "the patch cannot be decoded: {}", unquoted(what)),
+            CallFailure::PatchOverLimit(what) => write!(f, "the patch is beyond a limit: {}", unquoted(what)),
+            CallFailure::PatchType(_) => f.write_str("the patch is of a type that is not supported"),
+            CallFailure::Invalid(_) => f.write_str("the answer is of another version or kind, or breaks a rule"),
+            // Of these every word is ours, or was said before the hook was sent anything.
+            known @ (CallFailure::Timeout(_)
+            | CallFailure::Connect(_)
+            | CallFailure::OtherVersion { .. }
+            | CallFailure::NamespaceUnavailable(_)
+            | CallFailure::TooLarge { .. }
+            | CallFailure::NoResponse
+            | CallFailure::Overloaded
+            | CallFailure::PatchFromValidating(_)
+            | CallFailure::SideEffectsUndeclared) => known.fmt(f),
+        }
+    }
+}
+
+/// The words before the first quotation: parsers quote what they do not understand.
+fn unquoted(what: &str) -> &str {
+    what.find(['"', '`', '\'', '\u{201c}']).map_or(what, |at| what[..at].trim_end())
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -84,5 +133,47 @@ mod tests {
         for (number, kind) in FailureKind::ALL.iter().enumerate() {
             assert_eq!(*kind as usize, number);
         }
+    }
+}
+
+#[cfg(test)]
+mod failure_class_tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Step, Unreachable};
+
+    #[test]
+    fn nothing_that_a_hook_writes_is_in_the_class() {
+        let said = || "hunter2".to_owned();
+        let failures = [
+            CallFailure::Grpc { code: "INTERNAL", message: said() },
+            CallFailure::Http { status: 503, message: said() },
+            CallFailure::WrongUid { expected: "u".into(), got: said() },
+            CallFailure::Invalid("expected webhook response of v1, Kind=AdmissionReview, got hunter2, Kind=x".into()),
+            CallFailure::Undecodable("invalid type: string \"hunter2\", expected a boolean at line 1".into()),
+            CallFailure::Undecodable("unknown field `hunter2`".into()),
+            CallFailure::Connection("the hook ended it with NO_ERROR: \"hunter2\"".into()),
+            CallFailure::PatchOverLimit("operation 0 (copy \"/hunter2\") does not apply".into()),
+        ];
+        for failure in failures {
+            let (whole, class) = (failure.to_string(), failure.class().to_string());
+            assert!(whole.contains("hunter2") && !class.contains("hunter2"), "{whole}: {class}");
+        }
+    }
+
+    #[test]
+    fn our_own_words_stay() {
+        for failure in [
+            CallFailure::Timeout(Duration::from_secs(1)),
+            CallFailure::Connect(Unreachable::at(Step::Connect, "127.0.0.1:1: Connection refused")),
+            CallFailure::Connection("the hook reset the call: CANCEL".into()),
+            CallFailure::NotGrpc("it answered with HTTP status 502".into()),
+            CallFailure::TooLarge { limit: 8 },
+        ] {
+            assert_eq!(failure.class().to_string(), failure.to_string());
+        }
+        let http = CallFailure::Http { status: 503, message: "down".into() };
+        assert_eq!(http.class().to_string(), "the hook answered with HTTP status 503 and 4 bytes of text");
     }
 }

@@ -3,13 +3,11 @@
 //! The object's bytes are never copied: every form is small owned pieces around slices of what arrived.
 
 mod json;
-mod legacy;
 mod protobuf;
-mod with_object;
 
 use std::{cell::OnceCell, ops::Range};
 
-use super::{envelope, inbound::FRAME_HEAD, pieces::Pieces, user};
+use super::{envelope, inbound::FRAME_HEAD, user, walk::Pieces};
 use crate::pb::k8s::io::api::authentication::v1::UserInfo;
 use gatepost_api::{CallFailure, Encoding, HttpForm, Protocol, Review, ReviewVersion, Rope};
 
@@ -45,7 +43,7 @@ impl From<HttpForm> for HookEncoding {
     }
 }
 
-pub use with_object::with_object;
+pub use json::with_object;
 
 type Written = OnceCell<Result<Rope, CallFailure>>;
 
@@ -123,7 +121,7 @@ impl<'a> Encodings<'a> {
                 Encoding::Json(_) => json::respelled(review, version),
                 _ => self.objects_are_json().and_then(|()| json::written(review, version)).map(|review| review.bytes),
             },
-            HookEncoding::Legacy => self.objects_are_json().and_then(|()| legacy::written(review)),
+            HookEncoding::Legacy => self.objects_are_json().and_then(|()| json::legacy_review(review)),
         });
         written.clone()
     }

@@ -7,9 +7,8 @@ use std::ops::Range;
 use super::{
     inbound::{self, ViewError},
     json_view::{KIND, version},
-    pieces::{Pieces, field_len},
     seen::Once,
-    walk::{Field, Value, Walk},
+    walk::{Field, Pieces, Value, Walk, field_len},
 };
 use gatepost_api::{Encoding, Review, ReviewVersion, Rope};
 

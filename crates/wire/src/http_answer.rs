@@ -3,10 +3,7 @@
 //! Source: `docs/reference/webhook-semantics.md` §9 and §9.1; for the seeds' contract `docs/writing-a-hook.md`.
 
 mod reader;
-mod shape;
-mod slice;
 mod status_reader;
-mod string;
 
 use std::borrow::Cow;
 

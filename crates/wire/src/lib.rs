@@ -10,26 +10,19 @@ pub const DESCRIPTORS: &[u8] = include_bytes!("pb/descriptors.bin");
 
 pub use gatepost_json as json;
 
-pub mod annotations;
 pub mod answer;
 pub mod encodings;
 pub mod envelope;
-pub mod flat_key;
 pub mod groups;
 pub mod http_answer;
 pub mod inbound;
 pub mod initialization;
 pub mod initializers;
 pub mod json_view;
-pub mod labels;
-pub mod marks;
-pub mod metadata_initializers;
+pub mod metadata;
 pub mod names;
-pub mod namespace;
 pub mod object_head;
 pub mod outbound;
-mod pieces;
-pub mod request;
 pub mod review_json;
 mod seen;
 mod user;

@@ -9,7 +9,7 @@ use super::{
     inbound::ViewError,
     json::{Cursor, JsonReadError},
     pb::k8s::io::api::authentication::v1::{ExtraValue, UserInfo},
-    pieces::Pieces,
+    walk::Pieces,
 };
 
 const EXTRA: &str = "request.userInfo.extra";

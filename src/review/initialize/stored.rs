@@ -51,8 +51,7 @@ use gatepost_initializers::{
 use gatepost_json_patch::Patch;
 use gatepost_wire::{
     groups,
-    marks::{ObjectMarks, of_object},
-    metadata_initializers,
+    metadata::{self, ObjectMarks},
 };
 
 /// The apiserver itself: it carries out what Gatepost tells it.
@@ -71,9 +70,9 @@ pub(super) async fn stored_list(
     let (bytes, size) = (review.bytes.clone(), place.len());
     let list = |text: &str| StoredList {
         list: Initializers::read(text.as_bytes()),
-        creator: metadata_initializers::creator(text).map(str::to_owned),
+        creator: metadata::creator(text).map(str::to_owned),
     };
-    ctx.read(size, move || Ok(metadata_initializers::of_object(&bytes, place)?.as_deref().map(list))).await
+    ctx.read(size, move || Ok(metadata::initializers(&bytes, place)?.as_deref().map(list))).await
 }
 
 /// The initializers of a resource for which nothing is configured.
@@ -113,7 +112,7 @@ impl InitializingPhase<'_, '_> {
             let ((before, creator), (after, _)) = lists.map_err(|refused| self.denied(refused))?;
             (self.updated(entry, before, after).await?, creator)
         };
-        self.creator = creator.as_deref().and_then(metadata_initializers::username).map(Into::into);
+        self.creator = creator.as_deref().and_then(metadata::username).map(Into::into);
         let mut initialization = Initialization::new(list.unwrap_or_default());
         let mut result = initialization.result().cloned();
         match self.work_off(entry, &mut initialization, &mut facts).await {
@@ -201,7 +200,7 @@ impl InitializingPhase<'_, '_> {
         let review = self.ctx.about(before.as_ref());
         let text = match list {
             Some(list) => {
-                let value = metadata_initializers::with_creator(&list.write(), creator);
+                let value = metadata::with_creator(&list.write(), creator);
                 format!(r#"[{{"op":"add","path":"{PATH}","value":{value}}}]"#)
             }
             None if stored_list(self.ctx, review, review.object.clone()).await?.is_some() => {
@@ -352,7 +351,7 @@ impl InitializingPhase<'_, '_> {
     async fn marks(&self, review: &Review, place: Option<Range<usize>>) -> Result<Marked, StatusError> {
         let Some(place) = place else { return Ok(Marked::default()) };
         let (bytes, size) = (review.bytes.clone(), place.len());
-        self.ctx.read(size, move || Ok(of_object(&bytes, place, PENDING_LABEL, STATE_ANNOTATION)?.into())).await
+        self.ctx.read(size, move || Ok(metadata::marks(&bytes, place, PENDING_LABEL, STATE_ANNOTATION)?.into())).await
     }
 }
 

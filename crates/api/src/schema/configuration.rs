@@ -2,7 +2,12 @@
 
 use schemars::JsonSchema;
 
-use super::{bypass::Bypass, hook::Hook, initializers::ResourceInitializers, limits, status::Status};
+use super::{
+    hook::{Hook, Rule},
+    initializers::ResourceInitializers,
+    status::Status,
+    words::{self, Line, Moment, Name, ShortName, Time, duration, rules},
+};
 
 /// Which hooks are asked about which requests, and which initializers act on which new objects.
 ///
@@ -12,22 +17,125 @@ use super::{bypass::Bypass, hook::Hook, initializers::ResourceInitializers, limi
 pub struct AdmissionControlConfiguration {
     /// The hooks, in order.
     #[schemars(
-        length(max = limits::ENTRIES),
+        length(max = words::ENTRIES),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
     )]
     pub external_admission_hooks: Option<Vec<Hook>>,
     /// The initializers of new objects, by resource.
     #[schemars(
-        length(max = limits::RESOURCES),
+        length(max = words::RESOURCES),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["apiGroup", "resource"])
     )]
     pub resource_initializers: Option<Vec<ResourceInitializers>>,
     /// Requests that skip hooks, and why.
     #[schemars(
-        length(max = limits::BYPASSES),
+        length(max = words::BYPASSES),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
     )]
     pub bypass: Option<Vec<Bypass>>,
     /// Progress of Gatepost's replicas. Written by Gatepost alone.
     pub status: Option<Status>,
+}
+
+const BREAK_GLASS: [(&str, &str); 3] = [
+    ("self.metadata.name.size() <= 63", "metadata.name: write a lower-case DNS name of at most 63 characters"),
+    (
+        concat!(duration!("self.__for__"), " >= duration('1s') && ", duration!("self.__for__"), " <= duration('24h')"),
+        "for: write how long it stays open, from 1s to 24h, such as 15m",
+    ),
+    (
+        concat!("self.until == self.opened + ", duration!("self.__for__")),
+        "until is not opened and for together: let `gatepost break-glass` write the document, which says when it closes in two ways",
+    ),
+];
+
+/// Lets every request past hooks for a while, because waiting for them would do more harm.
+#[derive(Clone, Debug, JsonSchema)]
+#[schemars(rename_all = "camelCase", extend("x-kubernetes-validations" = rules(&BREAK_GLASS)))]
+pub struct BreakGlass {
+    /// Time of the opening.
+    pub opened: Moment,
+    /// For how long, from `1s` to `24h`, such as `15m`.
+    #[schemars(rename = "for")]
+    pub lasts: Time,
+    /// Time at which it closes by itself: `opened` and `for` together.
+    pub until: Moment,
+    /// Reason in one line: it stands in the audit log for every request that skips hooks.
+    pub reason: Line,
+    /// Hooks concerned; all by default.
+    #[schemars(length(min = 1, max = words::NAMES), inner(length(min = 1, max = 253)))]
+    pub hooks: Option<Vec<String>>,
+    /// User who opened it.
+    #[schemars(length(max = 253), regex(pattern = r"^[^\p{Cc}]*$"))]
+    pub by: Option<String>,
+}
+
+/// A name and no pattern.
+pub(super) const EXACT: &str = "^[^*]+$";
+/// Namespace and name.
+pub(super) const ACCOUNT: &str =
+    r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
+
+const BYPASS: [(&str, &str); 2] = [
+    (
+        "has(self.namespaces) || has(self.users) || has(self.groups) || has(self.serviceAccounts) || has(self.resources)",
+        "the bypass would let every request past: name namespaces, users, groups, serviceAccounts or resources",
+    ),
+    (
+        "self.name != 'own-configuration'",
+        "own-configuration is what requests about Gatepost's own configuration are counted as: rename the bypass",
+    ),
+];
+
+const SOMEBODY: [(&str, &str); 1] = [(
+    "!self.exists(one, one in ['system:authenticated', 'system:unauthenticated', 'system:anonymous'])",
+    "that is anybody, and would open everything: write the exact name of somebody",
+)];
+
+/// Requests that skip hooks: those that match everything named here.
+#[derive(Clone, Debug, JsonSchema)]
+#[schemars(rename_all = "camelCase", extend("x-kubernetes-validations" = rules(&BYPASS)))]
+pub struct Bypass {
+    /// Name in the audit log and metrics; a DNS name of at most 63.
+    #[schemars(length(min = 1, max = 63))]
+    pub name: Name,
+    /// Reason in one line: it stands in the audit log for every request that skips hooks.
+    pub reason: Line,
+    /// Effect on such requests. `Skip` by default.
+    pub effect: Option<Effect>,
+    /// Hooks concerned; all by default.
+    #[schemars(length(min = 1, max = words::NAMES), inner(length(min = 1, max = 253)))]
+    pub hooks: Option<Vec<String>>,
+    /// Namespaces of the objects; by default all, and objects outside of any.
+    #[schemars(length(min = 1, max = words::NAMES))]
+    pub namespaces: Option<Vec<ShortName>>,
+    /// Users who make the request: their exact names.
+    #[schemars(
+        length(min = 1, max = words::NAMES),
+        inner(length(min = 1, max = 1024), regex(pattern = EXACT)),
+        extend("x-kubernetes-validations" = rules(&SOMEBODY))
+    )]
+    pub users: Option<Vec<String>>,
+    /// Groups of users who make the request: their exact names.
+    #[schemars(
+        length(min = 1, max = words::NAMES),
+        inner(length(min = 1, max = 1024), regex(pattern = EXACT)),
+        extend("x-kubernetes-validations" = rules(&SOMEBODY))
+    )]
+    pub groups: Option<Vec<String>>,
+    /// Service accounts that make the request: `namespace/name`.
+    #[schemars(length(min = 1, max = words::NAMES), inner(length(min = 3, max = 317), regex(pattern = ACCOUNT)))]
+    pub service_accounts: Option<Vec<String>>,
+    /// Operations and resources; one matching rule is enough, and everything matches by default.
+    #[schemars(length(min = 1, max = words::RULES))]
+    pub resources: Option<Vec<Rule>>,
+}
+
+/// Effect on a request that it matches.
+#[derive(Clone, Copy, Debug, JsonSchema)]
+pub enum Effect {
+    /// The hooks are not asked.
+    Skip,
+    /// The hooks are asked, and passed over where no usable answer comes.
+    FailOpen,
 }

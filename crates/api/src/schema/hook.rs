@@ -1,15 +1,11 @@
 //! One entry of `externalAdmissionHooks`, as written.
 
-use schemars::JsonSchema;
+use std::collections::BTreeMap;
 
-use super::{
-    client_config::ClientConfig,
-    limits,
-    rule::Rule,
-    selector::LabelSelector,
-    validation::{duration, rules},
-    words::{LabelKey, Name, Time},
-};
+use schemars::JsonSchema;
+use serde_json::{Value, json};
+
+use super::words::{self, LabelKey, LabelValue, Name, ShortName, Time, duration, rules};
 
 /// The hook is asked over HTTP; what CEL says where no protocol is written.
 macro_rules! over_http {
@@ -96,7 +92,7 @@ pub struct Hook {
     )]
     pub admission_review_versions: Option<Vec<String>>,
     /// Rules that select the requests to ask about; one match is enough. `[]` is a hook that is never asked.
-    #[schemars(length(max = limits::RULES))]
+    #[schemars(length(max = words::RULES))]
     pub rules: Vec<Rule>,
     /// Treatment of a request made or sent in a version that no rule names. `Equivalent` by default.
     pub match_policy: Option<MatchPolicy>,
@@ -121,7 +117,7 @@ pub struct Hook {
     /// Objects that the hook sees, by the labels of the new or the old object. All by default.
     pub object_selector: Option<LabelSelector>,
     /// Conditions on a request, over its fields; the first that is false excludes it.
-    #[schemars(length(max = limits::CONDITIONS), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    #[schemars(length(max = words::CONDITIONS), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub match_conditions: Option<Vec<MatchCondition>>,
     /// Steps of bringing the hook into rotation.
     pub rollout: Option<Rollout>,
@@ -238,4 +234,226 @@ pub enum OnProbeFailure {
 pub enum CreateAs {
     /// The hook is passed over when no usable answer comes.
     Ignore,
+}
+
+/// The schemes that are known, roughly with what they need; `snapshot/check/url.rs` and `http_url.rs` are exact.
+const URL: &str = r"^(grpc://[^/?#@]+:[0-9]+/?|grpcs://[^/?#@]+/?|unix:///.+|(?i:https)://[^/?#@]+([/?#].*)?|(?i:http)://((?i:localhost)|127\.[0-9.]+|\[[0:]*1\])(:[0-9]*)?([/?#].*)?|(?i:http\+unix):///.+)$";
+/// Allowed paths of a Service.
+const PATH: &str = r"^(/?|(/[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)+/?)$";
+/// Base64, white space in between.
+const BASE64: &str = r"^[A-Za-z0-9+/\s]+={0,2}\s*$";
+
+const CLIENT: [(&str, &str); 4] = [
+    ("has(self.url) != has(self.service)", "clientConfig needs exactly one of url and service"),
+    ("!has(self.caBundle) || !has(self.caFile)", "caFile stands beside caBundle: keep one of the two"),
+    (
+        "has(self.clientCertificateFile) == has(self.clientKeyFile)",
+        "a client certificate needs its key, and a key its certificate: write clientCertificateFile and clientKeyFile, or neither",
+    ),
+    (
+        "!has(self.url) || self.url.startsWith('grpcs:') || self.url.lowerAscii().startsWith('https:') || \
+         !(has(self.caBundle) || has(self.caFile) || has(self.serverName) || has(self.clientCertificateFile) || has(self.clientKeyFile))",
+        "caBundle, caFile, serverName and client certificates have no meaning on a plaintext connection: use grpcs:// or https://, or remove them",
+    ),
+];
+
+/// Address of a hook: exactly one of `url` and `service`, and files for TLS. Files are read where Gatepost runs.
+#[derive(Clone, Debug, JsonSchema)]
+#[schemars(rename_all = "camelCase", extend("x-kubernetes-validations" = rules(&CLIENT)))]
+pub struct ClientConfig {
+    /// URL of the hook: `grpcs://host[:port]`, `grpc://host:port`, `unix:///path`, `https://host[:port][/path]`,
+    /// `http://` to the machine itself, `http+unix:///path[:/path]`.
+    #[schemars(length(min = 1, max = 2048), regex(pattern = URL))]
+    pub url: Option<String>,
+    /// A Service: TLS to NAME.NAMESPACE.svc, which its certificate must name.
+    pub service: Option<Service>,
+    /// Authorities that may have signed the hook's certificate, as PEM in base64. The system's by default.
+    #[schemars(length(min = 1), regex(pattern = BASE64))]
+    pub ca_bundle: Option<String>,
+    /// The same from a file; one of the two at most.
+    #[schemars(length(min = 1, max = 4096))]
+    pub ca_file: Option<String>,
+    /// The name that the hook's certificate must carry. The host by default.
+    #[schemars(length(min = 1, max = 253), regex(pattern = "^[-A-Za-z0-9_.:]+$"))]
+    pub server_name: Option<String>,
+    /// Our own certificate chain, for hooks that check who asks; with `clientKeyFile`.
+    #[schemars(length(min = 1, max = 4096))]
+    pub client_certificate_file: Option<String>,
+    /// Its key, unencrypted.
+    #[schemars(length(min = 1, max = 4096))]
+    pub client_key_file: Option<String>,
+}
+
+/// A Service of the cluster.
+#[derive(Clone, Debug, JsonSchema)]
+#[schemars(rename_all = "camelCase")]
+pub struct Service {
+    /// Its namespace.
+    pub namespace: ShortName,
+    /// Its name.
+    pub name: ShortName,
+    /// Its port. 443 by default.
+    #[schemars(range(min = 1, max = 65535))]
+    pub port: Option<u16>,
+    /// The path at which the hook is asked; not in gRPC. `/` by default.
+    #[schemars(length(max = 2048), regex(pattern = PATH))]
+    pub path: Option<String>,
+}
+
+const RULE: [(&str, &str); 3] = [
+    (
+        "!has(self.operations) || !has(self.verbs)",
+        "verbs stands beside operations, which says the same: keep one of the two",
+    ),
+    (
+        "has(self.apiGroups) != has(self.apiGroup)",
+        "list apiGroups, or name one apiGroup, and not both: \"\" is the core group, \"*\" is all",
+    ),
+    (
+        "has(self.apiVersions) || has(self.verbs) || has(self.apiGroup)",
+        "apiVersions is missing: list the API versions, or [\"*\"] for all",
+    ),
+];
+
+const STAR: [(&str, &str); 1] =
+    [("self.size() == 1 || !self.exists(word, word == '*')", "\"*\" is everything: let it stand alone, or remove it")];
+
+const STAR_STAR: [(&str, &str); 1] = [(
+    "self.size() == 1 || !self.exists(word, word == '*/*')",
+    "\"*/*\" is everything: let it stand alone, or remove it",
+)];
+
+/// Beside `subresources` no resource names a subresource. In CEL this would cost more than a cluster allows.
+fn one_form() -> Value {
+    json!([{ "not": { "required": ["subresources"] } }, { "properties": { "resources": { "items": { "pattern": "^[^/]*$" } } } }])
+}
+
+/// Requests: one is meant when all parts of the rule mean it. The comparison is case-sensitive.
+#[derive(Clone, Debug, JsonSchema)]
+#[schemars(rename_all = "camelCase", extend("anyOf" = one_form(), "x-kubernetes-validations" = rules(&RULE)))]
+pub struct Rule {
+    /// Operations on the object. `["*"]`, everything, by default.
+    #[schemars(length(min = 1, max = 16), extend("x-kubernetes-validations" = rules(&STAR)))]
+    pub operations: Option<Vec<Operation>>,
+    /// The same in the words of an earlier form; one of the two at most.
+    #[schemars(length(min = 1, max = 16), extend("x-kubernetes-validations" = rules(&STAR)))]
+    pub verbs: Option<Vec<Operation>>,
+    /// API groups: `""` is the core group, `*` alone is all.
+    #[schemars(
+        length(min = 1, max = words::WORDS),
+        inner(length(max = 253)),
+        extend("x-kubernetes-validations" = rules(&STAR))
+    )]
+    pub api_groups: Option<Vec<String>>,
+    /// The same for one group.
+    #[schemars(length(max = 253))]
+    pub api_group: Option<String>,
+    /// API versions, or `*` alone. Must be said unless `verbs` or `apiGroup` is used.
+    #[schemars(
+        length(min = 1, max = words::WORDS),
+        inner(length(min = 1, max = 63)),
+        extend("x-kubernetes-validations" = rules(&STAR))
+    )]
+    pub api_versions: Option<Vec<String>>,
+    /// Resources and subresources: `pods`, `pods/log`, `pods/*`, `*`, `*/scale`, `*/*`.
+    #[schemars(
+        length(min = 1, max = words::WORDS),
+        inner(length(min = 1, max = 253), regex(pattern = r"^[^A-Z\s]+$")),
+        extend("x-kubernetes-validations" = rules(&STAR_STAR))
+    )]
+    pub resources: Vec<String>,
+    /// The earliest form: each resource with each of these. `""` is the resource itself, `*` alone is all of them.
+    #[schemars(
+        length(min = 1, max = words::WORDS),
+        inner(length(max = 253)),
+        extend("x-kubernetes-validations" = rules(&STAR))
+    )]
+    pub subresources: Option<Vec<String>>,
+    /// Objects in a namespace, or not. `*`, both, by default.
+    pub scope: Option<Scope>,
+}
+
+/// Operation on an object, in the words of each form.
+#[derive(Clone, Copy, Debug, JsonSchema)]
+#[allow(missing_docs, reason = "each is its own description")]
+pub enum Operation {
+    #[schemars(rename = "CREATE")]
+    UpperCreate,
+    #[schemars(rename = "UPDATE")]
+    UpperUpdate,
+    #[schemars(rename = "DELETE")]
+    UpperDelete,
+    #[schemars(rename = "CONNECT")]
+    UpperConnect,
+    #[schemars(rename = "*")]
+    Any,
+    #[schemars(rename = "POST")]
+    Post,
+    #[schemars(rename = "PUT")]
+    Put,
+    Create,
+    Update,
+    Delete,
+    Connect,
+}
+
+/// Objects in a namespace, or not.
+#[derive(Clone, Copy, Debug, JsonSchema)]
+pub enum Scope {
+    /// Both.
+    #[schemars(rename = "*")]
+    Any,
+    /// In a namespace.
+    Namespaced,
+    /// Not in a namespace; a Namespace itself is such an object.
+    Cluster,
+}
+
+const REQUIREMENT: [(&str, &str); 2] = [
+    (
+        "!self.operator.endsWith('In') || (has(self.values) && self.values.size() > 0)",
+        "values is empty: In and NotIn need at least one value",
+    ),
+    (
+        "self.operator.endsWith('In') || !has(self.values) || self.values.size() == 0",
+        "values is not empty: Exists and DoesNotExist take no values",
+    ),
+];
+
+/// All requirements must hold. An empty selector matches everything.
+#[derive(Clone, Debug, JsonSchema)]
+#[schemars(rename_all = "camelCase", extend("x-kubernetes-map-type" = "atomic"))]
+pub struct LabelSelector {
+    /// Each of these labels has this value.
+    #[schemars(extend("maxProperties" = words::REQUIREMENTS))]
+    pub match_labels: Option<BTreeMap<String, LabelValue>>,
+    /// Each of these requirements holds.
+    #[schemars(length(max = words::REQUIREMENTS))]
+    pub match_expressions: Option<Vec<Requirement>>,
+}
+
+/// Requirement on one label.
+#[derive(Clone, Debug, JsonSchema)]
+#[schemars(rename_all = "camelCase", extend("x-kubernetes-validations" = rules(&REQUIREMENT)))]
+pub struct Requirement {
+    /// The label.
+    pub key: LabelKey,
+    /// Operator of the requirement.
+    pub operator: Operator,
+    /// For `In` and `NotIn`, which need some; the others take none.
+    #[schemars(length(max = words::NAMES))]
+    pub values: Option<Vec<LabelValue>>,
+}
+
+/// Operator of a requirement on a label.
+#[derive(Clone, Copy, Debug, JsonSchema)]
+pub enum Operator {
+    /// It is there, with one of the values.
+    In,
+    /// It is not there, or has none of the values.
+    NotIn,
+    /// It is there.
+    Exists,
+    /// It is not there.
+    DoesNotExist,
 }

@@ -7,20 +7,11 @@
 //!
 //! Each type is one map as people write it; its doc comments are the descriptions that `kubectl explain` prints.
 
-pub mod break_glass;
-pub mod built_in;
-pub mod bypass;
-pub mod client_config;
 pub mod configuration;
 mod definition;
 pub mod hook;
 pub mod initializers;
-mod limits;
-pub mod rule;
-pub mod selector;
 pub mod status;
-mod structural;
-mod validation;
 pub mod words;
 
 pub use self::definition::{GROUP, VERSION, definitions};

@@ -1,6 +1,11 @@
-//! Words: the texts that occur in several places, each with its syntax (`snapshot/check/names.rs`).
+//! Words: texts that occur in several places, each with its syntax (`crates/config/src/check/names.rs`); limits on one
+//! object; rules in CEL for what a shape cannot say.
+//!
+//! A cluster reckons what its rules cost at worst from the limits, and takes no definition whose rules could cost too much;
+//! a larger configuration is spread over several objects.
 
 use schemars::JsonSchema;
+use serde_json::{Value, json};
 
 /// A DNS-1123 subdomain.
 const SUBDOMAIN: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
@@ -45,3 +50,42 @@ pub struct Moment(
 pub struct Line(
     #[schemars(length(min = 1, max = 1024), regex(pattern = r"^[^\p{Cc}]*[^\p{Cc}\s][^\p{Cc}]*$"))] pub String,
 );
+
+/// Hooks in one object.
+pub(super) const ENTRIES: u32 = 512;
+/// Resources with initializers in one object.
+pub(super) const RESOURCES: u32 = 128;
+/// Initializers of one resource.
+pub(super) const INITIALIZERS: u32 = 32;
+/// Bypasses in one object.
+pub(super) const BYPASSES: u32 = 128;
+/// Conditions of one hook. As upstream.
+pub(super) const CONDITIONS: u32 = 64;
+/// Rules of one hook or bypass.
+pub(super) const RULES: u32 = 32;
+/// Entries of one list in a rule.
+pub(super) const WORDS: u32 = 64;
+/// Requirements of one selector.
+pub(super) const REQUIREMENTS: u32 = 32;
+/// Names in one list of a bypass, hooks that a break glass opens, values of one requirement.
+pub(super) const NAMES: u32 = 256;
+
+/// `x-kubernetes-validations`: each rule and what a cluster answers where it does not hold.
+pub(super) fn rules(rules: &[(&str, &str)]) -> Value {
+    rules.iter().map(|(rule, message)| json!({ "rule": rule, "message": message })).collect()
+}
+
+/// A time that humans write, as CEL's `duration` reads it.
+macro_rules! duration {
+    ($time:literal) => {
+        concat!(
+            "duration(",
+            $time,
+            ".replace(' ', '').replace('nanos', 'ns').replace('nsec', 'ns').replace('usec', 'us').replace('millis', 'ms')\
+             .replace('msec', 'ms').replace('seconds', 's').replace('second', 's').replace('secs', 's').replace('sec', 's')\
+             .replace('minutes', 'm').replace('minute', 'm').replace('mins', 'm').replace('min', 'm')\
+             .replace('hours', 'h').replace('hour', 'h').replace('hrs', 'h').replace('hr', 'h'))"
+        )
+    };
+}
+pub(super) use duration;

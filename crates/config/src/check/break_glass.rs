@@ -15,7 +15,7 @@ use crate::{
         problem::quoted,
     },
 };
-use gatepost_api::{BreakGlass, break_glass::MAX_OPEN_TIME};
+use gatepost_api::{BreakGlass, bypass::MAX_OPEN_TIME};
 
 /// The document's keys.
 pub(crate) const KEYS: [&str; 9] =

@@ -3,13 +3,14 @@
 
 use std::ops::Range;
 
+use gatepost_api::{CallFailure, Encoding, Operation, Review, ReviewVersion, Rope};
+
 use crate::{
     json::{self, Cursor},
     json_view::KIND,
-    pieces::Pieces,
     user,
+    walk::Pieces,
 };
-use gatepost_api::{CallFailure, Encoding, Review, ReviewVersion, Rope};
 
 /// Number of objects around a review's own ones: the review and its request.
 const AROUND: usize = 2;
@@ -157,4 +158,83 @@ fn three(out: &mut Pieces, key: &str, third: &str, parts: [&str; 3]) {
     out.own("\":");
     out.string(parts[2]);
     out.own("}");
+}
+
+/// Writes the review; its objects must have been checked.
+pub(super) fn legacy_review(review: &Review) -> Result<Rope, CallFailure> {
+    let user = super::user_of(review)?;
+    let mut out = Pieces::default();
+    out.own("{\"kind\":\"AdmissionReview\",\"apiVersion\":\"admission.k8s.io/v1\",\"spec\":{\"resource\":");
+    out.string(&review.resource.resource);
+    for (key, text) in [
+        (",\"subresource\":", &*review.sub_resource),
+        (",\"operation\":", operation(review.operation)),
+        (",\"name\":", &review.name),
+        (",\"namespace\":", &review.namespace),
+        (",\"group\":", &review.resource.group),
+        (",\"version\":", &review.resource.version),
+    ] {
+        out.own(key);
+        out.string(text);
+    }
+    object(&mut out, ",\"object\":", review, &review.object);
+    object(&mut out, ",\"oldObject\":", review, &review.old_object);
+    out.own(",\"userInfo\":{\"name\":");
+    out.string(user.username());
+    out.own(",\"uid\":");
+    out.string(user.uid());
+    out.own(",\"groups\":");
+    user::list(&user.groups, &mut out);
+    out.own(if review.dry_run { "},\"dryRun\":true}}" } else { "},\"dryRun\":false}}" });
+    Ok(out.rope())
+}
+
+/// As the seeds write it.
+const fn operation(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Create => "Create",
+        Operation::Update => "Update",
+        Operation::Delete => "Delete",
+        Operation::Connect => "Connect",
+    }
+}
+
+/// The same review about `object`, which is one JSON object. Neither object is copied.
+///
+/// A review that arrived in protobuf is in JSON from then on: there the object's length stands in front of everything
+/// around it.
+///
+/// # Errors
+/// `Unwritable`: it has no object, or what arrived in protobuf is not JSON inside.
+pub fn with_object(review: &Review, object: &Rope) -> Result<Review, CallFailure> {
+    let json_review;
+    let (review, place) = match (review.encoding, &review.object) {
+        (_, None) => return Err(CallFailure::Unwritable("it has no object".into())),
+        (Encoding::Json(_), Some(place)) => (review, place.clone()),
+        (Encoding::Grpc | Encoding::Envelope(_), Some(_)) => {
+            others_are_fit(review)?;
+            json_review = written(review, ReviewVersion::V1)?;
+            match &json_review.object {
+                Some(place) => (&json_review, place.clone()),
+                None => return Err(CallFailure::Unwritable("it has no object".into())),
+            }
+        }
+    };
+    let mut pieces = Pieces::default();
+    pieces.share(&review.bytes, 0..place.start);
+    pieces.share(object, 0..object.len());
+    pieces.share(&review.bytes, place.end..review.bytes.len());
+    // Ranges behind the object move with its end; nothing overlaps it.
+    let moved = |at: usize| if at >= place.end { at - place.end + place.start + object.len() } else { at };
+    let place_of = |range: &Option<Range<usize>>| range.clone().map(|range| moved(range.start)..moved(range.end));
+    Ok(Review {
+        user: place_of(&review.user),
+        object: Some(place.start..place.start + object.len()),
+        object_ends: None,
+        old_object: place_of(&review.old_object),
+        options: place_of(&review.options),
+        message: moved(review.message.start)..moved(review.message.end),
+        bytes: pieces.rope(),
+        ..review.clone()
+    })
 }

@@ -7,7 +7,7 @@ use crate::{
         api::admission::v1::AdmissionRequest,
         apimachinery::pkg::apis::meta::v1::{GroupVersionKind, GroupVersionResource},
     },
-    pieces::{Pieces, field_len},
+    walk::{Pieces, field_len},
 };
 use gatepost_api::{CallFailure, Gvk, Gvr, Review, Rope};
 

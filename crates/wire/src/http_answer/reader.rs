@@ -6,18 +6,14 @@
 
 use std::collections::BTreeMap;
 
+use Shape::{Fields, Flag, List, Map, Raw, Text};
 use base64::{
     Engine as _, alphabet,
     engine::{GeneralPurpose, GeneralPurposeConfig},
 };
 use bytes::Bytes;
 
-use super::{
-    shape,
-    slice::Slice,
-    status_reader::{StatusText, status},
-    string::{set, string},
-};
+use super::status_reader::{StatusText, status};
 use crate::{
     json::{Cursor, JsonReadError},
     pb::k8s::io::{api::admission::v1::AdmissionResponse, apimachinery::pkg::apis::meta::v1::Status},
@@ -48,7 +44,7 @@ pub(super) struct TypeMeta {
 pub(super) fn read(text: &str) -> Result<AnswerFields, JsonReadError> {
     let mut cursor = Cursor::new(text);
     let (mut declared, mut stated) = (TypeMeta::default(), TypeMeta::default());
-    let (mut response, mut seeds_status) = (None, Ok(None));
+    let (mut response, mut legacy_status) = (None, Ok(None));
     let mut request = Ok(());
     if !cursor.object("the answer")? {
         return Err(JsonReadError::Type { field: "the answer", wanted: "an object" });
@@ -71,11 +67,11 @@ pub(super) fn read(text: &str) -> Result<AnswerFields, JsonReadError> {
             // That it is JSON is checked in any case.
             "request" => {
                 let place = cursor.value_range()?;
-                request = request.and(shape::request(&mut Cursor::new(&text[place])));
+                request = request.and(check_request(&mut Cursor::new(&text[place])));
             }
             "status" => {
                 let place = cursor.value_range()?;
-                seeds_status = seeds_status.and_then(|mut read: Option<StatusText>| {
+                legacy_status = legacy_status.and_then(|mut read: Option<StatusText>| {
                     status(&mut Cursor::new(&text[place]), "status", &mut read).map(|()| read)
                 });
             }
@@ -87,7 +83,7 @@ pub(super) fn read(text: &str) -> Result<AnswerFields, JsonReadError> {
         }
     }
     cursor.end()?;
-    let status = seeds_status.map(|read| read.map(Into::into));
+    let status = legacy_status.map(|read| read.map(Into::into));
     Ok(AnswerFields { declared, stated, response: response.map(Into::into), status, request })
 }
 
@@ -203,4 +199,154 @@ fn unbase64(mut text: String) -> Option<Vec<u8>> {
         GeneralPurpose::new(&alphabet::STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
     text.retain(|sign| !matches!(sign, '\r' | '\n'));
     STANDARD.decode(text).ok()
+}
+
+/// Type of a value. `null` is of every type, as in Go's decoder.
+enum Shape {
+    Text,
+    Flag,
+    /// Any JSON.
+    Raw,
+    List(&'static Shape),
+    Map(&'static Shape),
+    /// Fields by their names; others may be of any type.
+    Fields(&'static [(&'static str, Shape)]),
+}
+
+const TEXTS: Shape = List(&Text);
+const KIND: Shape = Fields(&[("group", Text), ("version", Text), ("kind", Text)]);
+const RESOURCE: Shape = Fields(&[("group", Text), ("version", Text), ("resource", Text)]);
+const USER: Shape = Fields(&[("username", Text), ("uid", Text), ("groups", TEXTS), ("extra", Map(&TEXTS))]);
+/// `admission.k8s.io/v1` and `v1beta1`: k8s.io/api, `admission/v1/types.go`.
+const REQUEST: Shape = Fields(&[
+    ("uid", Text),
+    ("kind", KIND),
+    ("resource", RESOURCE),
+    ("subResource", Text),
+    ("requestKind", KIND),
+    ("requestResource", RESOURCE),
+    ("requestSubResource", Text),
+    ("name", Text),
+    ("namespace", Text),
+    ("operation", Text),
+    ("userInfo", USER),
+    ("object", Raw),
+    ("oldObject", Raw),
+    ("dryRun", Flag),
+    ("options", Raw),
+]);
+
+/// Checks the request that comes next.
+pub(super) fn check_request(cursor: &mut Cursor<'_>) -> Result<(), JsonReadError> {
+    REQUEST.check(cursor).map_err(|error| match error {
+        JsonReadError::Type { .. } => {
+            JsonReadError::Type { field: "request", wanted: "of the types that a request has" }
+        }
+        error => error,
+    })
+}
+
+impl Shape {
+    fn check(&self, cursor: &mut Cursor<'_>) -> Result<(), JsonReadError> {
+        const FIELD: &str = "request";
+        match self {
+            Text => cursor.string(FIELD).map(drop),
+            Flag => cursor.boolean(FIELD).map(drop),
+            Raw => cursor.skip(),
+            List(item) => {
+                if cursor.array(FIELD)? {
+                    while cursor.item()? {
+                        item.check(cursor)?;
+                    }
+                }
+                Ok(())
+            }
+            Map(value) => {
+                if cursor.object(FIELD)? {
+                    while cursor.key()?.is_some() {
+                        value.check(cursor)?;
+                    }
+                }
+                Ok(())
+            }
+            Fields(known) => {
+                if cursor.object(FIELD)? {
+                    while let Some(key) = cursor.key()? {
+                        let key = key.plain();
+                        let field = known.iter().find(|(name, _)| *name == key);
+                        field.map_or(&Raw, |(_, shape)| shape).check(cursor)?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A list as Go's decoder fills it: into the elements that a former list of the same key has left, also those behind
+/// its end. An empty list, and `null`, begin anew.
+#[derive(Debug)]
+pub(super) struct Slice<T> {
+    elements: Vec<T>,
+    len: usize,
+}
+
+impl<T> Default for Slice<T> {
+    fn default() -> Self {
+        Self { elements: Vec::new(), len: 0 }
+    }
+}
+
+impl<T: Default> Slice<T> {
+    /// These elements.
+    pub(super) fn of(elements: Vec<T>) -> Self {
+        let len = elements.len();
+        Self { elements, len }
+    }
+
+    /// Reads the array or `null` that comes next, each element over what is there.
+    pub(super) fn read(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+        field: &'static str,
+        mut element: impl FnMut(&mut Cursor<'_>, &mut T) -> Result<(), JsonReadError>,
+    ) -> Result<(), JsonReadError> {
+        self.len = 0;
+        if cursor.array(field)? {
+            while cursor.item()? {
+                match self.elements.get_mut(self.len) {
+                    Some(former) => element(cursor, former)?,
+                    None => {
+                        let mut new = T::default();
+                        element(cursor, &mut new)?;
+                        self.elements.push(new);
+                    }
+                }
+                self.len += 1;
+            }
+        }
+        if self.len == 0 {
+            self.elements.clear();
+        }
+        Ok(())
+    }
+
+    /// The elements up to its end.
+    pub(super) fn into_vec(mut self) -> Vec<T> {
+        self.elements.truncate(self.len);
+        self.elements
+    }
+}
+
+/// Passes on the string that comes next; `null` leaves the field as it is.
+pub(super) fn set(cursor: &mut Cursor<'_>, field: &'static str, put: impl FnOnce(String)) -> Result<(), JsonReadError> {
+    if let Some(text) = string(cursor, field)? {
+        put(text);
+    }
+    Ok(())
+}
+
+/// String that comes next; `None` for `null`.
+pub(super) fn string(cursor: &mut Cursor<'_>, field: &'static str) -> Result<Option<String>, JsonReadError> {
+    Ok(cursor.string(field)?.map(|text| text.plain().into_owned()))
 }
