@@ -24,7 +24,6 @@
 
 mod answer_buffer;
 mod call;
-mod channel;
 mod commands;
 mod connect;
 mod connection_budget;
@@ -40,7 +39,6 @@ mod resolver;
 mod worker_client;
 
 pub use call::{Arrival, Call, FailedCall, ProcessingEvidence, Responses, Reuse};
-pub use channel::Channel;
 pub use connection_budget::{ConnectionBudget, MAX_FURTHER_ATTEMPTS};
 pub use dialler::Resources;
 #[doc(hidden)]
@@ -52,3 +50,4 @@ pub use probe::{ProbeFailure, ProbePost};
 pub use protocol::{GrpcRequest, HookRequest, HttpRequest, Method};
 pub use reply::{AnswerHold, HttpReply, Reply};
 pub use resolver::{Ports, SERVICES_STALE_AFTER, ServiceAddresses};
+pub use worker_client::Channel;

@@ -1,19 +1,22 @@
 //! Current: the generation in force, and how fresh it is.
 
-use std::{collections::HashSet, ops::Deref, sync::Arc, time::Instant};
+use std::{
+    cell::RefCell,
+    collections::HashSet,
+    ops::Deref,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
 
 use arc_swap::ArcSwap;
-
-use super::{
-    freshness::Freshness,
-    generation::Generation,
-    generation_guard::{GenerationGuard, Newest},
-    labelled::Labelled,
-    segment_moves::SegmentMoves,
-};
 use gatepost_api::registration::Segment;
 use gatepost_base::clock::{self, Slept, slept};
 use gatepost_initializers::{Hub, StoredObjects, desk::DeskLimits};
+
+use super::{freshness::Freshness, generation::Generation, labelled::Labelled, segment_moves::SegmentMoves};
 
 /// The generation in force, swapped as one, read without a lock.
 #[derive(Debug)]
@@ -119,5 +122,139 @@ impl Current {
     /// Objects that a stock apiserver stores unfinished, by their label.
     pub fn labelled(&self) -> &Arc<Labelled> {
         &self.labelled
+    }
+}
+
+/// The generation that one request goes through. The outer count belongs to the thread that entered, the inner one is
+/// everybody's and rests.
+#[derive(Clone, Debug)]
+pub struct GenerationGuard(Arc<Own>);
+
+/// Generation with a count of this thread's own.
+#[derive(Debug)]
+struct Own(Arc<Generation>);
+
+impl Deref for GenerationGuard {
+    type Target = Generation;
+
+    fn deref(&self) -> &Generation {
+        &self.0.0
+    }
+}
+
+/// Identity of a published generation among all of the process, of whichever [`Current`](super::Current).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp(u64);
+
+/// Which generation is in force, as a number.
+#[derive(Debug)]
+pub(super) struct Newest(AtomicU64);
+
+thread_local! {
+    /// Guard of the generation that this thread entered last.
+    static LAST: RefCell<Option<(Stamp, GenerationGuard)>> = const { RefCell::new(None) };
+}
+
+impl Newest {
+    pub(super) fn new() -> Self {
+        Self(AtomicU64::new(Stamp::next().0))
+    }
+
+    /// Another generation was put in force. Called after it was: who sees the new stamp finds it.
+    pub(super) fn changed(&self) {
+        self.0.store(Stamp::next().0, Ordering::Release);
+    }
+
+    /// Guard of the generation that this thread entered last, where it is still in force; else of the one that `load`
+    /// gives.
+    pub(super) fn enter(&self, load: impl Fn() -> Arc<Generation>) -> GenerationGuard {
+        // Read before what is loaded: if something is published in between, the next look finds another stamp.
+        let newest = Stamp(self.0.load(Ordering::Acquire));
+        let entered = LAST.try_with(|last| {
+            if let Some((stamp, entered)) = &*last.borrow()
+                && *stamp == newest
+            {
+                return entered.clone();
+            }
+            let entered = GenerationGuard(Arc::new(Own(load())));
+            // The former is dropped when it is no longer borrowed: with it may go the last of a generation.
+            let _former = last.replace(Some((newest, entered.clone())));
+            entered
+        });
+        // A thread that is ending keeps nothing.
+        entered.unwrap_or_else(|_| GenerationGuard(Arc::new(Own(load()))))
+    }
+}
+
+impl Stamp {
+    fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod generation_guard_tests {
+    use std::{
+        sync::{Weak, atomic::AtomicBool},
+        thread,
+        time::Instant,
+    };
+
+    use crate::live::{Current, Generation};
+
+    use super::*;
+
+    fn published(current: &Current, number: u64) -> Weak<Generation> {
+        let generation = Arc::new(Generation { number, ..Generation::nothing() });
+        let weak = Arc::downgrade(&generation);
+        current.publish(generation);
+        weak
+    }
+
+    #[test]
+    fn generation_guard_holds_the_generation_in_force() {
+        let (one, other) = (Current::new(Instant::now()), Current::new(Instant::now()));
+        for number in 1..4 {
+            published(&one, number);
+            published(&other, number + 10);
+            assert_eq!([one.enter().number, one.enter().number, other.enter().number], [number, number, number + 10]);
+            assert_eq!(one.enter().number, number, "each keeps to its own");
+        }
+    }
+
+    #[test]
+    fn a_generation_is_gone_with_its_last_request_once_every_thread_has_looked() {
+        let current = Current::new(Instant::now());
+        let first = published(&current, 1);
+        let request = current.enter();
+        published(&current, 2);
+        current.refresh();
+        assert_eq!(request.number, 1, "a request keeps what it entered");
+        drop(request);
+        assert!(first.upgrade().is_none());
+    }
+
+    #[test]
+    fn generation_guard_never_holds_a_replaced_generation() {
+        let current = Current::new(Instant::now());
+        let (newest, over) = (AtomicU64::new(0), AtomicBool::new(false));
+        published(&current, 0);
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        let at_least = newest.load(Ordering::Acquire);
+                        assert!(current.enter().number >= at_least);
+                    }
+                });
+            }
+            for number in 1..20_000 {
+                published(&current, number);
+                newest.store(number, Ordering::Release);
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(current.enter().number, 19_999);
     }
 }

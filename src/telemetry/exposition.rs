@@ -23,10 +23,8 @@ use prometheus_client::{
 use super::{
     AccessReviewOutcome, Attendance, DroppedReport, HookMetrics, HookOutcome, InitializerOutcome, Metrics, ReadOutcome,
     Reading, Refused, RequestOutcome, TlsReload, UnmetConditions, UnreadableObjects,
-    cells::{BUCKETS, Sums},
-    faults,
-    hook::{DroppedAnnotation, Repeat},
-    log,
+    hook::{BUCKETS, DroppedAnnotation, Repeat, Sums},
+    log, reading,
     table::{self, BOUNDS_NANOS, Family, MetricKind},
 };
 use gatepost_adopt::Reason;
@@ -70,8 +68,8 @@ impl Collector for Scrape {
         self.calls(encoder)?;
         let mutations = metrics.mutations.sums();
         family(encoder, &table::MUTATION_DURATION, |out| histogram(out, &[], &mutations, |_| true))?;
-        family(encoder, &table::HOOK_WORKER_PANICS, |out| counter(out, &[], faults::hook_worker_panics()))?;
-        family(encoder, &table::HOOK_STARVED_CONNECTIONS, |out| counter(out, &[], faults::starved_connections()))?;
+        family(encoder, &table::HOOK_WORKER_PANICS, |out| counter(out, &[], reading::hook_worker_panics()))?;
+        family(encoder, &table::HOOK_STARVED_CONNECTIONS, |out| counter(out, &[], reading::starved_connections()))?;
         self.initializers(encoder)?;
         let reviews = metrics.access_reviews.sums();
         family(encoder, &table::ACCESS_REVIEWS, |out| by_outcome(out, &[], &AccessReviewOutcome::LABELS, &reviews))?;

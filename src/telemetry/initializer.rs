@@ -9,7 +9,7 @@ use std::{
 use gatepost_base::labels;
 
 use super::{
-    cells::Cells,
+    hook::Cells,
     recent::{Counts, RecentCallFailures, RecentResults},
 };
 use gatepost_api::FailurePolicy;

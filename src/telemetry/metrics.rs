@@ -13,7 +13,7 @@ use std::{
 
 use super::{
     AccessReviewOutcome, Attendance, DroppedReport, HookMetrics, InitializerMetrics, ReadOutcome, Reading, Refused,
-    RequestOutcome, TlsReload, cells::Cells, initializer::Attended, reading::Readings, table::Family,
+    RequestOutcome, TlsReload, hook::Cells, initializer::Attended, reading::Readings, table::Family,
 };
 use gatepost_adopt::AdoptionMetrics;
 use gatepost_api::{BypassEffect, HookType};

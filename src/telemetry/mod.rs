@@ -1,16 +1,14 @@
 //! Signals for operators: metrics, the audit log. Nothing here ever makes a request wait.
 
 pub mod audit;
-mod cells;
 mod exposition;
-pub mod faults;
 mod hook;
 mod initializer;
 mod line_writer;
 pub mod log;
 mod metrics;
 mod outcome;
-mod reading;
+pub mod reading;
 mod recent;
 pub mod table;
 
@@ -18,11 +16,11 @@ pub use self::hook::RejectionCause;
 pub use self::metrics::BypassMetrics;
 pub use audit::Audit;
 pub use exposition::{CONTENT_TYPE, render_read_proxy};
-pub use faults::UnreadableObjects;
 pub use gatepost_base::throttle::Throttle;
 pub use hook::{DroppedAnnotation, HookMetrics, HookOutcome, Repeat, UnmetConditions};
 pub use initializer::{Attendance, DroppedReport, InitializerMetrics, InitializerOutcome};
 pub use metrics::Metrics;
 pub use outcome::{AccessReviewOutcome, ReadOutcome, Refused, RequestOutcome, TlsReload};
 pub use reading::Reading;
+pub use reading::UnreadableObjects;
 pub use recent::{LastFailure, RecentCallFailures, RecentInVain, Recovery, SAMPLE_EVERY};

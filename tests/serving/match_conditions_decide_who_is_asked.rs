@@ -21,7 +21,7 @@ use bytes::Bytes;
 use gatepost::{
     live::{
         Authorizer,
-        authorizer::{AccessQuestion, Decided},
+        break_glass::{AccessQuestion, Decided},
     },
     review::{AdmissionDeps, Reasons},
 };

@@ -8,11 +8,9 @@ pub(crate) mod configuration;
 pub(crate) mod hook;
 pub(crate) mod initializers;
 pub(crate) mod names;
-pub(crate) mod namespace;
 pub(crate) mod never_matches;
 pub(crate) mod rules;
 pub(crate) mod selector;
-pub(crate) mod unknown_versions;
 pub(crate) mod url;
 pub(crate) mod webhooks;
 
@@ -23,10 +21,9 @@ use super::{
     NO_PAUSE, Note, Pause, ReadFile,
     document::{
         DocumentKind, Documents,
-        node::{Node, ProblemReport},
+        node::{Node, ProblemReport, Value},
         problem::{Problem, quoted},
         unique_names::{UniqueNames, first_use},
-        value::Value,
     },
 };
 use gatepost_api::BreakGlass;
@@ -36,7 +33,7 @@ use gatepost_api::BreakGlass;
 pub(crate) struct Checked {
     /// Configurations of validating hooks, in the order written.
     pub(super) configurations: Vec<Arc<Configuration>>,
-    pub(super) namespaces: Vec<namespace::Named>,
+    pub(super) namespaces: Vec<names::Named>,
     /// Each with the file, and the place of its hooks in it.
     pub(super) glasses: Vec<(BreakGlass, (String, String))>,
     pub(super) notes: Vec<Note>,
@@ -87,7 +84,7 @@ impl Checked {
                     let glass = break_glass::check(document);
                     self.glasses.extend(glass.map(|glass| (glass, document.key("hooks").place())));
                 }
-                DocumentKind::Namespace => self.namespaces.extend(namespace::check(document)),
+                DocumentKind::Namespace => self.namespaces.extend(names::check(document)),
             }
         });
     }

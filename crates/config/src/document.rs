@@ -3,14 +3,12 @@
 pub(crate) mod node;
 pub(crate) mod problem;
 pub(crate) mod unique_names;
-pub(crate) mod value;
 
 use std::{collections::BTreeSet, io};
 
 use self::{
-    node::{Node, ProblemReport},
+    node::{Node, ProblemReport, Value},
     problem::{Problem, quoted},
-    value::Value,
 };
 use super::{Pause, SourceFile};
 use gatepost_api::HookType;

@@ -31,16 +31,14 @@ use self::{
     check::{Checked, names::Identities},
     document::{
         Dialect,
-        node::{Node, ProblemReport},
-        value::Value,
+        node::{Node, ProblemReport, Value},
     },
     matcher::{Matcher, PreviousIndex},
 };
 pub use self::{
     check::{
         break_glass::break_glass,
-        names::is_dns_label,
-        namespace::NAME_LABEL,
+        names::{NAME_LABEL, is_dns_label},
         url::{UrlProblem, parse_url},
         webhooks::{CALL_AT_ONCE, ENTRY_STATES, NOT_STATIC, STATIC, is_misspelt},
     },
@@ -206,7 +204,7 @@ impl Snapshot {
         let matcher = Matcher::after(former, &hooks);
         pause();
         let mut notes = checked.notes;
-        notes.extend(check::unknown_versions::notes(&hooks, &origins));
+        notes.extend(check::rules::notes(&hooks, &origins));
         notes.extend(check::called_again::dry_run_notes(&hooks, &origins));
         Self {
             matcher,

@@ -10,10 +10,7 @@ use bytes::Bytes;
 use crate::hooks::{
     answer_buffer::{AnswerBudget, AnswerBuffer},
     call::{Call, FailedCall, ProcessingEvidence},
-    protocol::{
-        fields::{ResponseFields, ResponseHead},
-        request_head::RequestHeads,
-    },
+    protocol::request_head::{RequestHeads, ResponseFields, ResponseHead},
     reply::Reply,
 };
 use gatepost_api::CallFailure;

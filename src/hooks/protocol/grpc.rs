@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{
-    fields::{ResponseFields, ResponseHead},
-    request_head::{Field, Method, RequestHeads},
-};
+use super::request_head::{Field, Method, RequestHeads, ResponseFields, ResponseHead};
 use gatepost_api::{CallFailure, Hops};
 use gatepost_http2_client::hpack::{FieldName, literal};
 use gatepost_wire::{inbound::FRAME_HEAD, names::NAMESPACE_LABELS};

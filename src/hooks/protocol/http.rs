@@ -2,10 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{
-    fields::{INVALID_LENGTH, ResponseHead},
-    request_head::{Field, Media, RequestHeads, entries, write_path},
-};
+use super::request_head::{Field, INVALID_LENGTH, Media, RequestHeads, ResponseHead, entries, write_path};
 use crate::hooks::{
     answer_buffer::AnswerBuffer,
     reply::{HttpReply, ReplyHead},
@@ -69,7 +66,7 @@ pub(super) fn judge(head: &ResponseHead, body: AnswerBuffer) -> Result<HttpReply
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hooks::{answer_buffer::AnswerBudget, protocol::fields::ResponseFields};
+    use crate::hooks::{answer_buffer::AnswerBudget, protocol::request_head::ResponseFields};
 
     fn head(status: u16, content_length: Option<u64>) -> ResponseHead {
         ResponseHead { status, fields: ResponseFields { content_length, ..Default::default() } }

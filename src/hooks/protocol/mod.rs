@@ -9,17 +9,13 @@
 //! | `fields` | heads of answers, and the fields in them that either acts on |
 //! | `request_head` | heads of requests, and the encoder that those over one HTTP/2 connection share |
 
-pub(super) mod fields;
 mod grpc;
 mod http;
 pub(super) mod request_head;
 
 use std::time::Duration;
 
-use self::{
-    fields::{ResponseFields, ResponseHead},
-    request_head::RequestHeads,
-};
+use self::request_head::{RequestHeads, ResponseFields, ResponseHead};
 use super::{answer_buffer::AnswerBuffer, reply::Reply};
 use gatepost_api::{CallFailure, Hops};
 use gatepost_wire::inbound::FRAME_HEAD;

@@ -64,7 +64,7 @@ async fn a_client_that_panics_fails_its_calls_and_is_restarted() {
     let (listener, address) = listening().await;
     let client = client_to(address);
     let responses = Arc::new(Responses::default());
-    let before = faults::hook_worker_panics();
+    let before = reading::hook_worker_panics();
     client.ask(call(&responses, 0, Bytes::from_static(b"one"), LONG));
     let mut hook = accepted(&listener).await;
     hook.call().await;
@@ -79,7 +79,7 @@ async fn a_client_that_panics_fails_its_calls_and_is_restarted() {
     let stream = hook.call().await;
     hook.answer(stream, b"yes").await;
     assert_eq!(result(&responses).await, Ok(Reply::Grpc(Bytes::from_static(b"yes"))));
-    assert!(faults::hook_worker_panics() > before, "it is counted");
+    assert!(reading::hook_worker_panics() > before, "it is counted");
 }
 
 #[tokio::test(start_paused = true)]
@@ -167,7 +167,7 @@ async fn draining_connections_are_limited_and_drop_abandoned_calls() {
 async fn calls_move_to_a_new_connection_when_the_window_stays_used_up() {
     let (listener, address) = listening().await;
     let client = client_to(address);
-    let before = faults::starved_connections();
+    let before = reading::starved_connections();
     let responses = Arc::new(Responses::default());
     client.ask(call(&responses, 0, Bytes::from_static(b"review"), LONG));
     let (socket, _) = timeout(LONG, listener.accept()).await.expect("dialled in time").expect("accepted");
@@ -181,5 +181,5 @@ async fn calls_move_to_a_new_connection_when_the_window_stays_used_up() {
     let stream = open.call().await;
     open.answer(stream, b"yes").await;
     assert_eq!(result(&responses).await, Ok(Reply::Grpc(Bytes::from_static(b"yes"))));
-    assert!(faults::starved_connections() > before, "it is counted");
+    assert!(reading::starved_connections() > before, "it is counted");
 }

@@ -4,8 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use super::{
     bypass::{listed, reason},
-    names,
-    namespace::metadata_name,
+    names::{self, metadata_name},
 };
 use crate::{
     NO_PAUSE, SourceFile,

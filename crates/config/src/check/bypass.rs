@@ -3,9 +3,8 @@
 use super::{names, rules};
 use crate::document::{
     Dialect,
-    node::{Node, given},
+    node::{Node, Value, given},
     problem::quoted,
-    value::Value,
 };
 use gatepost_api::{Bypass, BypassEffect, Operation, Rule, Scope, bypass::Who};
 

@@ -13,7 +13,11 @@ use super::{
 };
 use crate::{
     ReadFile,
-    document::{Dialect, node::Node, problem::quoted, value::Value},
+    document::{
+        Dialect,
+        node::{Node, Value},
+        problem::quoted,
+    },
 };
 use gatepost_api::{
     Endpoint, Transport, bundle,

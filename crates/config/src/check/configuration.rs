@@ -6,15 +6,13 @@ use super::{
     bypass,
     hook::{self, CheckedHook},
     initializers,
-    names::{self, Identities},
-    namespace::metadata_name,
+    names::{self, Identities, metadata_name},
 };
 use crate::{
     Origin, ReadFile,
     document::{
-        node::Node,
+        node::{Node, Value},
         unique_names::{UniqueNames, first_use},
-        value::Value,
     },
 };
 use gatepost_api::{Bypass, Hook, Initializer, ResourceInitializers};

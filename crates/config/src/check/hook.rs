@@ -11,9 +11,8 @@ use crate::{
     ReadFile,
     document::{
         Dialect,
-        node::{Node, UNCLEAR, given},
+        node::{Node, UNCLEAR, Value, given},
         problem::{one_of, quoted},
-        value::Value,
     },
 };
 use gatepost_api::{

@@ -12,9 +12,8 @@ use super::{
 };
 use crate::document::{
     Dialect,
-    node::{Node, given},
+    node::{Node, Value, given},
     problem::quoted,
-    value::Value,
 };
 use gatepost_api::{
     Claimants, FailurePolicy, Initializer, Operation, ResourceInitializers, Rule, Scope, Selector, SideEffects,

@@ -8,9 +8,8 @@ use std::{
 use super::names::{KEY, VALUE, is_label_value, is_qualified_name};
 use crate::document::{
     Dialect,
-    node::{Node, UNCLEAR},
+    node::{Node, UNCLEAR, Value},
     problem::{one_line, quoted},
-    value::Value,
 };
 use gatepost_api::{Selector, selector::Requirement};
 use gatepost_cel::Condition;

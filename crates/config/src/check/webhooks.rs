@@ -6,18 +6,16 @@ use super::{
     client_config,
     configuration::Configuration,
     hook::{self, CheckedHook, DEFAULT_TIMEOUT, DISPATCHES, REINVOCATIONS, match_policy, whole_seconds},
-    names,
-    namespace::metadata_name,
+    names::{self, metadata_name},
     rules, selector,
 };
 use crate::{
     ReadFile,
     document::{
         Dialect,
-        node::{Node, given},
+        node::{Node, Value, given},
         problem::quoted,
         unique_names::first_use,
-        value::Value,
     },
 };
 use gatepost_api::{

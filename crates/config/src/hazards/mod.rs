@@ -10,19 +10,14 @@ mod initializers;
 mod levels;
 mod mend;
 mod reach;
-mod runlevel;
-mod severity;
 mod startup;
-mod turns;
 mod view;
 
 use self::{finding::FindingDraft, view::View};
 pub use self::{
-    finding::{Concerned, Finding, Remedy},
-    levels::{HOOKS, LABEL, SYSTEM},
+    finding::{Concerned, Finding, Remedy, Severity},
+    levels::{Advice, HOOKS, LABEL, SYSTEM, levels},
     mend::written_selector,
-    runlevel::{Advice, levels},
-    severity::Severity,
 };
 use super::{NO_PAUSE, Pause, Snapshot};
 
@@ -46,7 +41,7 @@ impl Snapshot {
             startup::need_each_other,
             startup::over_system_pods,
             startup::over_vital_objects,
-            runlevel::look,
+            levels::look,
             reach::over_admission_config,
             reach::over_reviews_of_access,
             gaps::misses_ephemeral_containers,
@@ -56,7 +51,7 @@ impl Snapshot {
             gaps::never_matches,
             reach::called_by_nobody,
             startup::look_everywhere,
-            turns::turns_too_long,
+            initializers::turns_too_long,
         ] {
             look(&view, &mut found);
             pause();

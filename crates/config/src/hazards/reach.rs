@@ -1,9 +1,8 @@
 //! A hook over the configuration of admission itself.
 
 use super::{
-    finding::FindingDraft,
+    finding::{FindingDraft, Severity},
     mend::Mend,
-    severity::Severity,
     view::{HookView, Request, Sees, View, by_rules, listed, of},
 };
 use gatepost_api::{

@@ -3,9 +3,8 @@
 use crate::{
     check::names,
     document::{
-        node::{Node, given},
+        node::{Node, Value, given},
         problem::quoted,
-        value::Value,
     },
 };
 use gatepost_api::{BuiltIn, PodAdditions, PodPlace, Shape, Template, template::VARIABLES};
