@@ -3,7 +3,7 @@
 //! Both send the same shared bytes over plain TCP, on one connection to each hook, and collect the answers; nothing is
 //! decoded. The hooks are on another thread, with frames and windows as in a stock server of h2. So the difference is
 //! framing, header compression and the number of writes: what `crates/http2-client` is for (see "Our own HTTP/2
-//! client for hooks" in `docs/decisions.md`).
+//! client for hooks" in `crates/http2-client/decisions`).
 //!
 //! Hypothesis: with 4 hooks h2 takes at least 1.1 times the CPU at every size. Where it does not, h2 could take our
 //! client's place. Unit: CPU time of the calling thread per review, kernel included. The last lines of a run print the

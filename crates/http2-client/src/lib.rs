@@ -3,7 +3,7 @@
 //! It is made for one thing: to send the same large bodies to many servers, cheaply. hyperium's h2
 //! writes one DATA frame (16 KiB) per system call and keeps every stream behind a lock that a single-threaded client
 //! does not need. Gathering all queued frames of a connection into one vectored write, without copying the payload,
-//! takes a quarter to a half off the sidecar's CPU (`docs/decisions.md`). It has only the features that a client of
+//! takes a quarter to a half off the sidecar's CPU (`decisions/` of this crate). It has only the features that a client of
 //! unary calls and POSTs needs: no push, no priorities, no dynamic table on the receiving side.
 //!
 //! The owner of the socket drives a [`ClientConnection`]: it reads into [`ClientConnection::read_buffer`], writes what

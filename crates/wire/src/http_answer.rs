@@ -131,7 +131,7 @@ fn denied(body: &[u8]) -> Result<Answer, CallFailure> {
 }
 
 /// A status that is no answer, with what the hook said: the message of a `metav1.Status`, or the text. A redirect's
-/// text is that of some server; that it is not followed is more to the point (`docs/decisions.md`).
+/// text is that of some server; that it is not followed is more to the point (`src/hooks/decisions`).
 fn no_answer(status: u16, body: &[u8]) -> CallFailure {
     if matches!(status, 301..=303 | 307 | 308) {
         let message = "a redirect, and redirects are not followed: write where it leads into the hook's clientConfig";
