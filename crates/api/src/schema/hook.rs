@@ -236,7 +236,7 @@ pub enum CreateAs {
     Ignore,
 }
 
-/// The schemes that are known, roughly with what they need; `snapshot/check/url.rs` and `http_url.rs` are exact.
+/// The schemes that are known, roughly with what they need; `crates/config/src/check/url.rs` is exact.
 const URL: &str = r"^(grpc://[^/?#@]+:[0-9]+/?|grpcs://[^/?#@]+/?|unix:///.+|(?i:https)://[^/?#@]+([/?#].*)?|(?i:http)://((?i:localhost)|127\.[0-9.]+|\[[0:]*1\])(:[0-9]*)?([/?#].*)?|(?i:http\+unix):///.+)$";
 /// Allowed paths of a Service.
 const PATH: &str = r"^(/?|(/[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)+/?)$";
