@@ -3,7 +3,6 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use clap::ValueEnum;
 use gatepost_wire::{
-    names,
     pb::k8s::io::{
         api::{
             admission::v1::{AdmissionRequest, AdmissionReview},
@@ -11,6 +10,7 @@ use gatepost_wire::{
         },
         apimachinery::pkg::runtime::RawExtension,
     },
+    request,
 };
 use prost::Message;
 use serde_json::{Value, json};
@@ -57,7 +57,7 @@ pub(crate) fn review(subject: Subject, size: Size) -> AdmissionReview {
         Subject::ConfigMap => ("ConfigMap", "configmaps"),
     };
     let create_options = json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1", "fieldManager": "kubectl"});
-    let create = names::create(UID, kind, resource, object(subject, size));
+    let create = request::create(UID, kind, resource, object(subject, size));
     let request = AdmissionRequest {
         request_kind: create.kind.clone(),
         request_resource: create.resource.clone(),

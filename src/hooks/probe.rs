@@ -26,6 +26,7 @@ use gatepost_wire::{
         },
         apimachinery::pkg::runtime::RawExtension,
     },
+    request,
 };
 
 /// UID by which a hook can recognise the review of a probe.
@@ -274,7 +275,7 @@ fn probe_review() -> AdmissionReview {
         br#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"gatepost-probe","namespace":"default"}}"#;
     let options = br#"{"apiVersion":"meta.k8s.io/v1","kind":"CreateOptions","dryRun":["All"]}"#;
     let text = |text: &str| Some(text.to_owned());
-    let create = names::create(PROBE_UID, "ConfigMap", "configmaps", Bytes::from_static(object));
+    let create = request::create(PROBE_UID, "ConfigMap", "configmaps", Bytes::from_static(object));
     AdmissionReview {
         request: Some(AdmissionRequest {
             name: text("gatepost-probe"),

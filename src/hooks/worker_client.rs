@@ -1,4 +1,5 @@
-//! WorkerClient: one worker's client of one endpoint, kept connected where that costs the hook nothing.
+//! WorkerClient: one worker's client of one endpoint, kept connected where that costs the hook nothing; and Channel,
+//! the live connections to that endpoint.
 //!
 //! ```text
 //!           dialled, handshake done
@@ -9,14 +10,14 @@
 //!                  └──no call──> over
 //! ```
 //!
-//! Connected means one HTTP/2 connection; or, if the hook speaks HTTP/1.1, a pool, which may be empty: a hook that serves
-//! one connection at a time would wait for a call on an idle one. A connection dialled to learn the protocol is closed
-//! unless a call waits for it. The protocol of a plaintext hook is known, so its client begins connected, and dials only
-//! for a probe.
+//! Connected means one HTTP/2 connection; or, if the hook speaks HTTP/1.1, a pool, which may be empty: a hook that
+//! serves one connection at a time would wait for a call on an idle one. A connection dialled to learn the protocol is
+//! closed unless a call waits for it. The protocol of a plaintext hook is known, so its client begins connected, and
+//! dials only for a probe.
 //!
-//! While dialling, calls wait, each no longer than its own timeout. If dialling fails, all of them fail with the reason.
-//! The next call then dials again, so that a hook that has come back is found at once, as by kube-apiserver. A hook that
-//! accepts connections and answers nothing on them is dialled less and less often ([`DialPace`]).
+//! While dialling, calls wait, each no longer than its own timeout. If dialling fails, all of them fail with the
+//! reason. The next call then dials again, so that a hook that has come back is found at once, as by kube-apiserver. A
+//! hook that accepts connections and answers nothing on them is dialled less and less often ([`DialPace`]).
 //!
 //! The task of a client that panics fails its calls, and is restarted.
 

@@ -15,10 +15,9 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use gatepost_api::BreakGlass;
-use gatepost_cel::{AccessCheck, AccessDecision, User};
 use smallvec::SmallVec;
-use tokio::sync::{mpsc, oneshot};
+
+use gatepost_api::BreakGlass;
 
 /// A document opened so far in the future is not open yet. Clocks of machines that work together differ by less.
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(5 * 60);
@@ -244,78 +243,5 @@ impl Reread {
     }
 }
 
-/// Access checks that may wait at once, of all requests.
-const QUESTIONS: usize = 1024;
-
-/// Decision of an access check, or why there is none.
-pub type Decided = Result<AccessDecision, String>;
-
-/// The authorizer of a cluster, as requests know it. The holder of the other end decides.
-#[derive(Debug)]
-pub struct Authorizer {
-    questions: mpsc::Sender<AccessQuestion>,
-}
-
-/// One access check that is to be decided.
-#[derive(Debug)]
-pub struct AccessQuestion {
-    /// Name of the user who makes the request.
-    pub username: Arc<str>,
-    /// Attributes of that user.
-    pub user: Arc<User>,
-    /// The check.
-    pub check: AccessCheck,
-    /// Channel for the decision; closed once no caller waits for it any longer.
-    pub answer: oneshot::Sender<Decided>,
-}
-
-impl Authorizer {
-    /// One that nobody has asked yet, and the questions to come.
-    pub fn new() -> (Arc<Self>, mpsc::Receiver<AccessQuestion>) {
-        let (questions, asked) = mpsc::channel(QUESTIONS);
-        (Arc::new(Self { questions }), asked)
-    }
-
-    /// Asks for a decision, which comes by itself.
-    ///
-    /// # Errors
-    /// Message: too many access checks wait, or the task that sends them has ended.
-    pub fn ask(
-        &self,
-        username: &Arc<str>,
-        user: &Arc<User>,
-        check: AccessCheck,
-    ) -> Result<oneshot::Receiver<Decided>, String> {
-        let (answer, decided) = oneshot::channel();
-        let question = AccessQuestion { username: Arc::clone(username), user: Arc::clone(user), check, answer };
-        match self.questions.try_send(question) {
-            Ok(()) => Ok(decided),
-            Err(mpsc::error::TrySendError::Full(_)) => Err("too many access checks wait at once".to_owned()),
-            Err(mpsc::error::TrySendError::Closed(_)) => Err("nobody asks the cluster any more".to_owned()),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests;
-
-#[cfg(test)]
-mod authorizer_tests {
-    use super::*;
-    use gatepost_cel::{AccessTarget, Subject};
-
-    #[test]
-    fn no_more_checks_wait_than_there_is_room_for() {
-        let (authorizer, questions) = Authorizer::new();
-        let check = AccessCheck {
-            subject: Subject::Requester,
-            verb: "get".into(),
-            target: AccessTarget::Path("/healthz".into()),
-        };
-        let ask = || authorizer.ask(&"alice".into(), &Arc::default(), check.clone());
-        let waiting: Vec<_> = (0..QUESTIONS).map(|_| ask().unwrap()).collect();
-        assert_eq!(ask().unwrap_err(), "too many access checks wait at once");
-        drop((questions, waiting));
-        assert_eq!(ask().unwrap_err(), "nobody asks the cluster any more");
-    }
-}

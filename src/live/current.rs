@@ -1,4 +1,13 @@
-//! Current: the generation in force, and how fresh it is.
+//! Current: the generation in force, and how fresh it is; and the guard by which a request keeps the generation that it
+//! goes through.
+//!
+//! Every request takes the generation in force and keeps it to its end. Counted in one place, that would be a cache
+//! line that all workers write, twice a request. So each thread keeps the generation that it took last, under a count
+//! of its own, and takes it again as long as nothing newer was published: one load of a number that nobody writes
+//! meanwhile, and one count that no other thread touches.
+//!
+//! A guard that a thread keeps stays alive without a request. "The last drop means drained" holds all the same, as the
+//! publisher then has each worker [`refresh`](Current::refresh).
 
 use std::{
     cell::RefCell,

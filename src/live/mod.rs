@@ -1,5 +1,6 @@
 //! State in force: a snapshot with its live hooks, and its age.
 
+pub mod authorizer;
 pub mod break_glass;
 pub mod configuration_status;
 pub mod current;
@@ -12,7 +13,7 @@ pub mod namespaces;
 pub mod rotation;
 pub mod segment_moves;
 
-pub use break_glass::Authorizer;
+pub use authorizer::Authorizer;
 pub use break_glass::BreakGlasses;
 pub use configuration_status::{
     ConfigurationStatus, FailedRead, LastGoodState, PendingConfirmation, QuarantinedDocument, Rejection,

@@ -14,7 +14,7 @@ use tokio::{sync::oneshot, time::timeout_at};
 
 use super::status::{self, StatusError};
 use crate::{
-    live::{Authorizer, LiveHook, break_glass::Decided},
+    live::{Authorizer, LiveHook, authorizer::Decided},
     telemetry::HookMetrics,
 };
 use gatepost_api::{ContainerEnds, Deadline, Encoding, Gvk, Gvr, Review, RuleTarget};

@@ -1,4 +1,5 @@
-//! Readings: values that others own, and that are read when the metrics are.
+//! Readings: values that others own, and that are read when the metrics are; and events that should never happen,
+//! counted for the whole process.
 
 use std::sync::{
     Mutex, PoisonError,

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 
 use crate::{
-    live::{Authorizer, break_glass::AccessQuestion},
+    live::{Authorizer, authorizer::AccessQuestion},
     telemetry::{AccessReviewOutcome, Metrics},
 };
 use gatepost_kube_support::{KubeAccess, KubeClient, KubeError, ReloadingClient};

@@ -9,8 +9,8 @@ use gatepost::{
     review::Reasons,
 };
 use gatepost_wire::{
-    names,
     pb::k8s::io::api::admission::v1::{AdmissionRequest, AdmissionResponse, AdmissionReview},
+    request,
 };
 use prost::Message as _;
 use serde_json::{Value, json};
@@ -85,7 +85,7 @@ async fn disturbing(to: SocketAddr, n: usize) {
         let config_map = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m"},"data":{"a":"hunter2"}}"#;
         let number = n + round;
         let uid = format!("bad-{n}-{number}");
-        let request = names::create(&uid, "ConfigMap", "configmaps", config_map.into());
+        let request = request::create(&uid, "ConfigMap", "configmaps", config_map.into());
         let response = reviewed(&caller, AdmissionRequest { namespace: Some("shop".into()), ..request }).await;
         let (_, refused) = BAD[number % BAD.len()];
         assert_eq!(response.allowed(), !refused, "{number}: {:?}", response.status);

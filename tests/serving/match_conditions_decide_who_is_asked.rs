@@ -21,7 +21,7 @@ use bytes::Bytes;
 use gatepost::{
     live::{
         Authorizer,
-        break_glass::{AccessQuestion, Decided},
+        authorizer::{AccessQuestion, Decided},
     },
     review::{AdmissionDeps, Reasons},
 };

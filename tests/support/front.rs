@@ -23,8 +23,8 @@ use gatepost::{
 };
 use gatepost_base::memory::MemoryBudget;
 use gatepost_wire::{
-    names,
     pb::k8s::io::api::admission::v1::{AdmissionRequest, AdmissionReview},
+    request,
 };
 use h2::{
     SendStream,
@@ -300,7 +300,7 @@ pub fn framed(message: &[u8]) -> Bytes {
 
 /// A good review with an object of that size.
 pub fn review(uid: &str, object: usize) -> Bytes {
-    let create = names::create(uid, "Pod", "pods", vec![b'x'; object].into());
+    let create = request::create(uid, "Pod", "pods", vec![b'x'; object].into());
     let request = Some(AdmissionRequest { namespace: Some("shop".into()), ..create });
     framed(&AdmissionReview { request, response: None }.encode_to_vec())
 }

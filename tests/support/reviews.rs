@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 use gatepost_wire::{
-    names,
     outbound::framed,
     pb::k8s::io::api::{
         admission::v1::{AdmissionRequest, AdmissionReview},
         authentication::v1::UserInfo,
     },
+    request,
 };
 
 /// An object of about `size` bytes, as JSON.
@@ -27,7 +27,7 @@ pub fn create_pod(uid: &str, size: usize) -> AdmissionRequest {
         namespace: text("shop"),
         user_info: Some(UserInfo { username: text("ann"), ..Default::default() }),
         dry_run: Some(false),
-        ..names::create(uid, "Pod", "pods", pod(size))
+        ..request::create(uid, "Pod", "pods", pod(size))
     }
 }
 

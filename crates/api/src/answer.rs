@@ -1,4 +1,5 @@
-//! Answer and CallFailure: answer of one hook, or the reason why it is unusable.
+//! Answer and CallFailure: answer of one hook, or the reason why it is unusable; and the step on the way to a hook at
+//! which a call was stopped.
 
 use std::{fmt, time::Duration};
 

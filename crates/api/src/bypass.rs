@@ -1,4 +1,5 @@
-//! Bypass: which requests are let past hooks, and why.
+//! Bypass: the requests that skip hooks, and why. BreakGlass: all hooks, or single ones, skipped for a bounded time in
+//! an emergency.
 
 use std::{
     sync::Arc,

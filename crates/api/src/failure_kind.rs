@@ -1,4 +1,4 @@
-//! FailureKind: the bounded label of a call failure.
+//! FailureKind: the bounded label of a call failure; and FailureClass, the part of a failure that may be logged.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! Hook: endpoint, protocol, rules and policies of one hook.
+//! Hook: endpoint, protocol, rules and policies of one hook, and its rollout: the bound on the time that it may go
+//! unproven.
 
 use std::{sync::Arc, time::Duration};
 

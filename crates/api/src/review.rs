@@ -1,4 +1,8 @@
-//! Review: one question.
+//! Review: one question, the instant by which it must be answered, and the number of Gateposts that it has passed
+//! through.
+//!
+//! A hook that is a Gatepost is sent this number, and refuses a review that has come too far. Without it, a
+//! configuration that points back at itself would ask itself, and every other hook, again and again until time is up.
 
 use std::{
     fmt,

@@ -1,4 +1,4 @@
-//! Selector: upstream's LabelSelector, compiled.
+//! Selector: upstream's LabelSelector, compiled; and Labels, the key-value pairs that it looks at.
 
 use std::{collections::BTreeMap, fmt};
 

@@ -1,4 +1,5 @@
-//! Served: in which versions an apiserver serves a resource, as far as that is known.
+//! Served: in which versions an apiserver serves a resource, as far as that is known; and the condition
+//! by which an apiserver goes on calling a webhook for some of the requests, while Gatepost calls it for the others.
 //!
 //! Rules under `matchPolicy: Equivalent` match a resource in every version in which its objects are served. Of an
 //! unknown resource every version is possible: a hook is then named rather than passed over.

@@ -8,6 +8,7 @@ pub(crate) mod configuration;
 pub(crate) mod hook;
 pub(crate) mod initializers;
 pub(crate) mod names;
+pub(crate) mod namespace;
 pub(crate) mod never_matches;
 pub(crate) mod rules;
 pub(crate) mod selector;
@@ -33,7 +34,7 @@ use gatepost_api::BreakGlass;
 pub(crate) struct Checked {
     /// Configurations of validating hooks, in the order written.
     pub(super) configurations: Vec<Arc<Configuration>>,
-    pub(super) namespaces: Vec<names::Named>,
+    pub(super) namespaces: Vec<namespace::Named>,
     /// Each with the file, and the place of its hooks in it.
     pub(super) glasses: Vec<(BreakGlass, (String, String))>,
     pub(super) notes: Vec<Note>,
@@ -84,7 +85,7 @@ impl Checked {
                     let glass = break_glass::check(document);
                     self.glasses.extend(glass.map(|glass| (glass, document.key("hooks").place())));
                 }
-                DocumentKind::Namespace => self.namespaces.extend(names::check(document)),
+                DocumentKind::Namespace => self.namespaces.extend(namespace::check(document)),
             }
         });
     }

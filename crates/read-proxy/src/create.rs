@@ -4,25 +4,26 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use gatepost_api::initialization::id_in_pending_warning;
-use gatepost_kube_support::{KubeError, WatchedChange};
-use gatepost_wire::object_head::{MARKS, ObjectHead};
 use http::{
     HeaderMap, HeaderValue, Response, StatusCode,
-    header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, WARNING},
+    header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE},
 };
-use serde_json::{Value, value::RawValue};
+use serde_json::value::RawValue;
 use tokio::time::{sleep, timeout_at};
 
 use super::{
     body::Body,
-    get::{Inspected, Room, asks_for_a_head, head, may_be_known},
-    plan::Query,
+    fields,
+    hold::{HeldObject, HoldEnd},
+    inspect::{Inspected, Room, asks_for_a_head, head, may_be_known},
+    query::Query,
     refusal::ProxyRefusal,
     resources::ResourcePath,
     serve::{Answered, Passing, Proxy, Sent},
 };
 use crate::metrics::{ProxyHoldEnd, ProxyOutcome, ProxyRefused};
+use gatepost_kube_support::{KubeError, WatchedChange};
+use gatepost_wire::object_head::{MARKS, ObjectHead};
 
 /// Form that always shows the object.
 const JSON: &str = "application/json";
@@ -61,7 +62,7 @@ impl Proxy {
         // Not by the warning: an apiserver leaves warnings out where there are many.
         let head = head(answer.headers(), &body).ok_or_else(ProxyRefusal::unknown_object)?;
         if head.label.is_none() {
-            remove_pending_warning(answer.headers_mut());
+            fields::remove_pending_warning(answer.headers_mut());
         }
         let is_held = is_created && head.label.is_some();
         if !is_held && !in_another_form {
@@ -78,16 +79,16 @@ impl Proxy {
         let ended = timeout_at(until, self.follow(path, &mut held)).await;
         counted.end = match &ended {
             Err(_) => ProxyHoldEnd::TimedOut,
-            Ok(Ended::Failed(_)) => ProxyHoldEnd::Failed,
-            Ok(Ended::Deleted) => ProxyHoldEnd::Deleted,
-            Ok(Ended::Completed) => ProxyHoldEnd::Completed,
+            Ok(HoldEnd::Failed(_)) => ProxyHoldEnd::Failed,
+            Ok(HoldEnd::Deleted) => ProxyHoldEnd::Deleted,
+            Ok(HoldEnd::Completed) => ProxyHoldEnd::Completed,
         };
         drop(counted);
         let answer = match ended {
             Err(_) => Err(ProxyRefusal::timed_out(path, &held)),
-            Ok(Ended::Failed(result)) => Err(ProxyRefusal::verbatim(result)),
-            Ok(Ended::Deleted) => Err(ProxyRefusal::deleted(path, &held).after_hold()),
-            Ok(Ended::Completed) => self.in_form(answer, path, &held, &sent).await,
+            Ok(HoldEnd::Failed(result)) => Err(ProxyRefusal::verbatim(result)),
+            Ok(HoldEnd::Deleted) => Err(ProxyRefusal::deleted(path, &held).after_hold()),
+            Ok(HoldEnd::Completed) => self.in_form(answer, path, &held, &sent).await,
         };
         // An object that cannot be shown is counted as such.
         answer.map(|answer| (ProxyOutcome::Held, answer))
@@ -104,7 +105,7 @@ impl Proxy {
         let accept = sent.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
         let (body, form, room) = self.finished(path, held, accept.unwrap_or(JSON), sent).await?;
         let headers = answer.headers_mut();
-        remove_pending_warning(headers);
+        fields::remove_pending_warning(headers);
         for field in [CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE] {
             headers.remove(field);
         }
@@ -121,7 +122,7 @@ impl Proxy {
     }
 
     /// Watches the object until its initialization has ended.
-    async fn follow(&self, path: &ResourcePath, held: &mut HeldObject) -> Ended {
+    async fn follow(&self, path: &ResourcePath, held: &mut HeldObject) -> HoldEnd {
         let at = path.collection();
         loop {
             match self.watch(&at, held).await {
@@ -145,7 +146,7 @@ impl Proxy {
     }
 
     /// Watches the object; `None` where the apiserver has ended the watch.
-    async fn watch(&self, at: &str, held: &mut HeldObject) -> Result<Option<Ended>, KubeError> {
+    async fn watch(&self, at: &str, held: &mut HeldObject) -> Result<Option<HoldEnd>, KubeError> {
         let client = self.cluster.client().await?;
         let mut watch = client.watch_object(at, held.name(), held.resource_version(), LASTING).await?;
         while let Some(event) = watch.next::<Box<RawValue>>().await? {
@@ -210,181 +211,5 @@ impl Proxy {
                 Err(ProxyRefusal::unread(path, held))
             }
         }
-    }
-}
-
-/// Object whose creator waits.
-#[derive(Clone, Debug)]
-pub(super) struct HeldObject {
-    head: ObjectHead,
-    waits_for: Option<String>,
-    result: Option<Value>,
-}
-
-/// End of a hold.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Ended {
-    /// The object is initialized.
-    Completed,
-    /// Failure of an initializer, with its Status.
-    Failed(Value),
-    /// Deletion, without a reason.
-    Deleted,
-}
-
-impl HeldObject {
-    /// Object as it was created.
-    pub(super) fn new(head: ObjectHead) -> Self {
-        let mut this = Self { head, waits_for: None, result: None };
-        this.read_state();
-        this
-    }
-
-    /// Name.
-    pub(super) fn name(&self) -> &str {
-        &self.head.name
-    }
-
-    /// uid.
-    pub(super) fn uid(&self) -> &str {
-        &self.head.uid
-    }
-
-    /// The last resource version that was seen.
-    pub(super) fn resource_version(&self) -> &str {
-        &self.head.resource_version
-    }
-
-    /// Initializer whose turn it is, as far as the object says.
-    pub(super) fn waits_for(&self) -> Option<&str> {
-        self.waits_for.as_deref()
-    }
-
-    /// Takes in how the object stands now. A failure is reported when the object is deleted, or about to be: its creator
-    /// may create another one of that name at once.
-    pub(super) fn now(&mut self, head: ObjectHead) -> Option<Ended> {
-        if head.uid != self.head.uid {
-            return Some(self.gone(None));
-        }
-        self.head = head;
-        self.read_state();
-        if self.head.label.is_none() {
-            return Some(Ended::Completed);
-        }
-        let is_over = self.result.is_some() && self.head.deleting;
-        is_over.then(|| self.gone(None))
-    }
-
-    /// Takes in that it is gone, with its last state where that is known.
-    pub(super) fn gone(&mut self, last: Option<ObjectHead>) -> Ended {
-        if let Some(last) = last.filter(|last| last.uid == self.head.uid) {
-            self.head = last;
-            self.read_state();
-        }
-        self.result.clone().map_or(Ended::Deleted, Ended::Failed)
-    }
-
-    /// A result once seen stays: it never changes.
-    fn read_state(&mut self) {
-        let state = self.head.annotation.as_deref().and_then(|state| serde_json::from_str::<Value>(state).ok());
-        let Some(state) = state else { return };
-        self.waits_for = state["pending"].get(0).and_then(Value::as_str).map(str::to_owned);
-        if state["result"].is_object() {
-            self.result = Some(state["result"].clone());
-        }
-    }
-}
-
-/// Code, agent and opening quote of every warning of an apiserver.
-// source: k8s.io/apimachinery/pkg/util/net/http.go, NewWarningHeader.
-const BEGINNING: &str = "299 - \"";
-
-/// Removes the warning where it is not true. Others stay.
-pub(super) fn remove_pending_warning(headers: &mut HeaderMap) {
-    let others: Vec<_> = headers.get_all(WARNING).iter().filter(|value| pending_id(value).is_none()).cloned().collect();
-    headers.remove(WARNING);
-    for value in others {
-        headers.append(WARNING, value);
-    }
-}
-
-fn pending_id(value: &HeaderValue) -> Option<&str> {
-    let text = value.to_str().ok()?.strip_prefix(BEGINNING)?;
-    id_in_pending_warning(text.split('"').next()?)
-}
-
-#[cfg(test)]
-mod hold_tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn head(version: &str, pending: &[&str], result: Option<Value>) -> ObjectHead {
-        let mut state = json!({"state": "Pending", "pending": pending});
-        if let Some(result) = result {
-            state["result"] = result;
-        }
-        ObjectHead {
-            name: "a".into(),
-            uid: "u".into(),
-            resource_version: version.into(),
-            label: Some("1f".into()),
-            annotation: Some(state.to_string()),
-            deleting: false,
-        }
-    }
-
-    #[test]
-    fn an_object_without_the_label_is_initialized() {
-        let mut held = HeldObject::new(head("1", &["x", "y"], None));
-        assert_eq!(held.waits_for(), Some("x"));
-        assert_eq!(held.now(head("2", &["y"], None)), None);
-        assert_eq!((held.waits_for(), held.resource_version()), (Some("y"), "2"));
-        assert_eq!(held.now(ObjectHead { label: None, ..head("3", &[], None) }), Some(Ended::Completed));
-    }
-
-    #[test]
-    fn a_failure_is_reported_when_the_object_is_deleted() {
-        let result = json!({"status": "Failure", "code": 403, "message": "no"});
-        let mut held = HeldObject::new(head("1", &["x"], None));
-        assert_eq!(held.now(head("2", &["x"], Some(result.clone()))), None);
-        assert_eq!(held.gone(None), Ended::Failed(result.clone()));
-        // Or when its finalizers run.
-        let deleting = ObjectHead { deleting: true, ..head("3", &["x"], Some(result.clone())) };
-        assert_eq!(held.clone().now(deleting), Some(Ended::Failed(result.clone())));
-        // The last state comes with the deletion, too.
-        let mut held = HeldObject::new(head("1", &["x"], None));
-        assert_eq!(held.gone(Some(head("2", &["x"], Some(result.clone())))), Ended::Failed(result.clone()));
-        // Another object of that name is not this one.
-        let mut held = HeldObject::new(head("1", &["x"], None));
-        let other = ObjectHead { uid: "v".into(), ..head("2", &["x"], Some(result)) };
-        assert_eq!(held.clone().gone(Some(other.clone())), Ended::Deleted);
-        assert_eq!(held.now(other), Some(Ended::Deleted));
-    }
-
-    #[test]
-    fn a_state_that_cannot_be_read_says_nothing() {
-        for state in [None, Some("{"), Some("[]"), Some("{\"pending\": 1, \"result\": \"no\"}")] {
-            let mut held = HeldObject::new(ObjectHead { annotation: state.map(Into::into), ..head("1", &["x"], None) });
-            assert_eq!(held.waits_for(), None, "{state:?}");
-            assert_eq!(held.gone(None), Ended::Deleted, "{state:?}");
-        }
-    }
-}
-
-#[cfg(test)]
-mod warning_tests {
-    use super::*;
-
-    #[test]
-    fn only_our_own_warning_is_understood_and_removed() {
-        let mut headers = HeaderMap::new();
-        let theirs = HeaderValue::from_static("299 - \"unknown field \\\"init pending x\\\"\"");
-        headers.append(WARNING, theirs.clone());
-        remove_pending_warning(&mut headers);
-        assert_eq!(headers.len(), 1);
-        headers.append(WARNING, HeaderValue::from_static("299 - \"init pending 3f9a\""));
-        remove_pending_warning(&mut headers);
-        assert_eq!(headers.get_all(WARNING).iter().collect::<Vec<_>>(), [&theirs]);
     }
 }

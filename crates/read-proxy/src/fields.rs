@@ -1,10 +1,12 @@
-//! Fields of HTTP messages that belong to one connection, and those that a proxy adds.
+//! Fields of HTTP messages: those that belong to one connection, those that a proxy adds, and the warning by which an
+//! apiserver says that an object was created and is not initialized.
 
 use std::net::IpAddr;
 
+use gatepost_api::initialization::id_in_pending_warning;
 use http::{
     HeaderMap, HeaderName, HeaderValue,
-    header::{AUTHORIZATION, CONNECTION, EXPECT, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE},
+    header::{AUTHORIZATION, CONNECTION, EXPECT, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, WARNING},
 };
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -64,6 +66,25 @@ pub(super) fn forward(headers: &mut HeaderMap, client: IpAddr) {
     }
 }
 
+/// Code, agent and opening quote of every warning of an apiserver.
+// source: k8s.io/apimachinery/pkg/util/net/http.go, NewWarningHeader.
+const BEGINNING: &str = "299 - \"";
+
+/// Removes the warning where it is not true. Others stay.
+pub(super) fn remove_pending_warning(headers: &mut HeaderMap) {
+    let others: Vec<_> =
+        headers.get_all(WARNING).iter().filter(|value| pending_warning_id(value).is_none()).cloned().collect();
+    headers.remove(WARNING);
+    for value in others {
+        headers.append(WARNING, value);
+    }
+}
+
+fn pending_warning_id(value: &HeaderValue) -> Option<&str> {
+    let text = value.to_str().ok()?.strip_prefix(BEGINNING)?;
+    id_in_pending_warning(text.split('"').next()?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,5 +136,22 @@ mod tests {
         assert_eq!(upgrade(&both).unwrap(), "websocket");
         assert_eq!(upgrade(&headers(&[("upgrade", "websocket")])), None);
         assert_eq!(upgrade(&headers(&[("connection", "upgrade")])), None);
+    }
+}
+
+#[cfg(test)]
+mod warning_tests {
+    use super::*;
+
+    #[test]
+    fn only_our_own_warning_is_understood_and_removed() {
+        let mut headers = HeaderMap::new();
+        let theirs = HeaderValue::from_static("299 - \"unknown field \\\"init pending x\\\"\"");
+        headers.append(WARNING, theirs.clone());
+        remove_pending_warning(&mut headers);
+        assert_eq!(headers.len(), 1);
+        headers.append(WARNING, HeaderValue::from_static("299 - \"init pending 3f9a\""));
+        remove_pending_warning(&mut headers);
+        assert_eq!(headers.get_all(WARNING).iter().collect::<Vec<_>>(), [&theirs]);
     }
 }

@@ -5,12 +5,10 @@ use std::{
     io,
     net::IpAddr,
     pin::{Pin, pin},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
-use gatepost_base::throttle::Throttle;
-use gatepost_tls::{ClientChain, ServerTls};
 use http::Request;
 use hyper::{
     body::Incoming,
@@ -21,7 +19,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    sync::{Semaphore, watch},
     task::JoinSet,
     time::{Instant, MissedTickBehavior, interval, sleep, timeout},
 };
@@ -29,11 +27,11 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 use super::{
     activity::{Activity, Look},
-    refusal::ProxyRefusal,
-    requester::{RemoteUser, Unnameable},
+    peer::{Peer, Place},
     serve::Proxy,
 };
-use crate::metrics::ReadProxyMetrics;
+use gatepost_base::throttle::Throttle;
+use gatepost_tls::{ClientChain, ServerTls};
 
 /// A client that does not finish its TLS handshake by then is let go.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -207,103 +205,6 @@ async fn until_ended<C: Future<Output = hyper::Result<()>>>(
 async fn stopped(mut stop: watch::Receiver<bool>) {
     if stop.wait_for(|stop| *stop).await.is_err() {
         std::future::pending().await
-    }
-}
-
-/// Age up to which a judgement on a certificate is used again.
-const JUDGED_FOR: Duration = Duration::from_secs(5);
-
-/// Client of one connection.
-#[derive(Debug)]
-pub(super) struct Peer {
-    pub(super) address: IpAddr,
-    /// Owner of its certificate.
-    user: Result<Option<RemoteUser>, Unnameable>,
-    certificate: Option<Certificate>,
-    pub(super) activity: Arc<Activity>,
-    pub(super) place: Arc<Place>,
-}
-
-/// Certificate of a connection, as it was judged the last time.
-#[derive(Debug)]
-struct Certificate {
-    chain: ClientChain,
-    tls: Arc<ServerTls>,
-    judged: Mutex<Judged>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Judged {
-    at: Instant,
-    /// Files by which it was judged.
-    files: u64,
-    is_trusted: bool,
-}
-
-impl Peer {
-    pub(super) fn new(address: IpAddr, chain: Option<ClientChain>, tls: Arc<ServerTls>, place: Place) -> Self {
-        let user = chain.as_ref().and_then(ClientChain::user).map_or(Ok(None), RemoteUser::of);
-        let certificate = chain.map(|chain| {
-            // The handshake may have been by files that are not in force any more.
-            let is_trusted = tls.accepts(&chain);
-            let judged = Mutex::new(Judged { at: Instant::now(), files: tls.number(), is_trusted });
-            Certificate { chain, tls, judged }
-        });
-        Self { address, user, certificate, activity: Arc::default(), place: Arc::new(place) }
-    }
-
-    /// Owner of the certificate, as long as it is one; `None` without a certificate.
-    ///
-    /// # Errors
-    /// A refusal where there is one, and it counts for nothing. The connection is to end, then.
-    pub(super) fn user(&self) -> Result<Option<&RemoteUser>, ProxyRefusal> {
-        if self.certificate.as_ref().is_some_and(|certificate| !certificate.is_trusted()) {
-            self.activity.retire();
-            let why = "the client certificate has expired, or its authority is no longer trusted; connect again";
-            return Err(ProxyRefusal::unauthorized(why));
-        }
-        self.user.as_ref().map(Option::as_ref).map_err(|why| ProxyRefusal::unauthorized(&why.to_string()))
-    }
-}
-
-impl Certificate {
-    /// True while it would be accepted in a handshake.
-    fn is_trusted(&self) -> bool {
-        let mut judged = self.judged.lock().unwrap_or_else(PoisonError::into_inner);
-        let files = self.tls.number();
-        if judged.is_trusted && (judged.files != files || judged.at.elapsed() >= JUDGED_FOR) {
-            *judged = Judged { at: Instant::now(), files, is_trusted: self.tls.accepts(&self.chain) };
-        }
-        judged.is_trusted
-    }
-}
-
-/// Place of a connection among those that are served at the same time.
-#[derive(Debug)]
-pub(super) struct Place {
-    _permit: OwnedSemaphorePermit,
-    /// Its other end is dropped once time is up for whatever is left.
-    cut: watch::Receiver<()>,
-    metrics: Arc<ReadProxyMetrics>,
-}
-
-impl Place {
-    /// Place that ends with the other end of `cut`.
-    pub(super) fn new(permit: OwnedSemaphorePermit, cut: watch::Receiver<()>, metrics: Arc<ReadProxyMetrics>) -> Self {
-        metrics.connection_begins();
-        Self { _permit: permit, cut, metrics }
-    }
-
-    /// Done once time is up.
-    pub(super) async fn cut(&self) {
-        let mut cut = self.cut.clone();
-        while cut.changed().await.is_ok() {}
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.metrics.connection_ends();
     }
 }
 

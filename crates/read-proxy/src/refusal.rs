@@ -6,7 +6,7 @@ use http::{
 };
 use serde_json::Value;
 
-use super::{body::Body, cluster::Unanswered, create::HeldObject, pool::SendError, resources::ResourcePath};
+use super::{body::Body, cluster::Unanswered, hold::HeldObject, pool::SendError, resources::ResourcePath};
 use crate::metrics::{ProxyOutcome, ProxyRefused};
 use gatepost_api::initialization::{HiddenAs, HiddenObject, hidden};
 use gatepost_api::{StatusCause, StatusInfo, StatusMetadata};

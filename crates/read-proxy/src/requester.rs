@@ -7,7 +7,7 @@ use http::{
     header::{AUTHORIZATION, InvalidHeaderName, InvalidHeaderValue},
 };
 
-use super::plan::decoded;
+use super::query::decoded;
 use gatepost_cel::User;
 use gatepost_tls::CertificateUser;
 

@@ -1,10 +1,11 @@
-//! Resources: the resources whose unfinished objects are hidden.
+//! Resources: the resources whose unfinished objects are hidden, and the resource that a path of the Kubernetes API
+//! names, as kube-apiserver reads it.
 
 use std::collections::BTreeSet;
 
 use gatepost_api::initialization::{Unfit, unfit};
 
-use super::plan::{decoded, encode};
+use super::query::{decoded, encode};
 
 /// Resources that are opted in, by group and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -8,16 +8,9 @@ use std::{
     time::Duration,
 };
 
-use gatepost_api::initialization::{HiddenAs, SEE_ALL};
-use http::{
-    HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
-    header::{CONNECTION, UPGRADE, USER_AGENT},
-    uri::PathAndQuery,
-};
-use hyper::{body::Incoming, client::conn::http1, upgrade::OnUpgrade};
-use hyper_util::rt::TokioIo;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header::USER_AGENT, uri::PathAndQuery};
+use hyper::body::Incoming;
 use tokio::{
-    io::copy_bidirectional,
     sync::Semaphore,
     time::{Instant, sleep},
 };
@@ -26,17 +19,20 @@ use super::{
     activity::Activity,
     body::Body,
     cluster::Cluster,
-    create, fields,
-    listen::{Peer, Place},
-    plan::{Query, ReadPlan, Unreadable},
-    pool::{Pool, SendError, address_http1, set_length},
+    fields,
+    peer::Peer,
+    plan::{ReadPlan, Unreadable},
+    pool::Pool,
+    query::Query,
     refusal::ProxyRefusal,
     requester::{self, Account, RemoteUser},
     resources::ProxiedResources,
+    upgrade,
     upstream::Upstream,
     write_places::{Lifecycle, ProxyReadiness, WritePlaces},
 };
 use crate::metrics::{ProxyLoad, ProxyOutcome, ReadProxyMetrics};
+use gatepost_api::initialization::{HiddenAs, SEE_ALL};
 
 /// Memory for objects that are inspected, in KiB: those of GET, and those that were just created. Readers leave room for
 /// answers about what is stored already.
@@ -214,7 +210,7 @@ impl Proxy {
         let answer = match protocol {
             Some(protocol) => {
                 let (upstream, place) = (self.pool(user)?.upstream(), Arc::clone(&peer.place));
-                pass(&upstream, passing.request, protocol, upgrading, place).await?
+                upgrade::pass(&upstream, passing.request, protocol, upgrading, place).await?
             }
             None => self.send(user, passing.request).await?,
         };
@@ -231,9 +227,9 @@ impl Proxy {
         fields::end_to_end(answer.headers_mut());
         // Nothing was created.
         if !answer.status().is_success() {
-            create::remove_pending_warning(answer.headers_mut());
+            fields::remove_pending_warning(answer.headers_mut());
         }
-        *answer.version_mut() = Version::default();
+        *answer.version_mut() = http::Version::default();
         Ok(answer)
     }
 
@@ -291,41 +287,4 @@ impl Passing<'_> {
         *self.request.uri_mut() = Uri::from(target);
         Ok(())
     }
-}
-
-/// Passes the request, and what follows in either direction.
-pub(super) async fn pass(
-    upstream: &Upstream,
-    mut request: Request<Body>,
-    protocol: HeaderValue,
-    client: OnUpgrade,
-    place: Arc<Place>,
-) -> Result<Response<Body>, ProxyRefusal> {
-    let stream = upstream.connect(true).await.map_err(SendError::Connect)?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(SendError::Lost)?;
-    tokio::spawn(connection.with_upgrades());
-    set_length(&mut request);
-    address_http1(&mut request, upstream);
-    request.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-    request.headers_mut().insert(UPGRADE, protocol);
-    let mut answer = sender.send_request(request).await.map_err(SendError::Lost)?;
-    *answer.version_mut() = Version::default();
-    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-        fields::end_to_end(answer.headers_mut());
-        return Ok(answer.map(Body::streamed));
-    }
-    let apiserver = hyper::upgrade::on(&mut answer);
-    tokio::spawn(async move {
-        let copying = async {
-            // A peer that is gone before has ended it.
-            let Ok((client, apiserver)) = tokio::try_join!(client, apiserver) else { return };
-            let _ = copy_bidirectional(&mut TokioIo::new(client), &mut TokioIo::new(apiserver)).await;
-        };
-        // It takes the place of a client's connection to its end.
-        tokio::select! {
-            () = copying => {}
-            () = place.cut() => {}
-        }
-    });
-    Ok(answer.map(|_| Body::default()))
 }

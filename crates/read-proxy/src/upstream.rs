@@ -1,22 +1,20 @@
 //! Upstream: the apiserver that requests pass to, and how one connection to it is made.
 
-use std::{io, path::PathBuf, sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
-use gatepost_api::{Transport, hook::EndpointTls};
-use gatepost_base::files::{BlockingReads, ReadFailure};
-use gatepost_kube_support::{ApiEndpoint, KubeAccess, KubeError};
-use gatepost_tls::{ClientConfig, SystemRoots, TlsError, read_file};
 use http::Uri;
 use rustls_pki_types::ServerName;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     io::BufReader,
     net::{TcpStream, lookup_host},
-    time::{MissedTickBehavior, interval, timeout},
+    time::timeout,
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use super::serve::Proxy;
+use gatepost_api::{Transport, hook::EndpointTls};
+use gatepost_kube_support::ApiEndpoint;
+use gatepost_tls::{ClientConfig, SystemRoots, TlsError};
 
 /// Longest time for a connection, from the name to the end of the handshake.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
@@ -99,112 +97,6 @@ impl Upstream {
         };
         let late = |_| io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {CONNECT_WITHIN:?}"));
         timeout(CONNECT_WITHIN, connecting).await.map_err(late)?
-    }
-}
-
-/// Interval of looks at the files.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// Longest look at the files.
-const LOOK_WITHIN: Duration = Duration::from_secs(5);
-
-/// Files that say where the apiserver is, and how a proxy shows itself to it.
-#[derive(Clone, Debug)]
-pub struct RequestOrigin {
-    /// Address and authorities.
-    pub access: KubeAccess,
-    /// Address, where it is not the one of `access`.
-    pub url: Option<String>,
-    /// Certificate and key of the front proxy.
-    pub front_proxy: Option<(PathBuf, PathBuf)>,
-}
-
-/// Contents of the files.
-#[derive(Clone, PartialEq)]
-struct Contents {
-    endpoint: ApiEndpoint,
-    front_proxy: Option<(Vec<u8>, Vec<u8>)>,
-}
-
-/// Reason why the files cannot be used.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum OriginError {
-    /// Address and authorities.
-    #[error(transparent)]
-    Access(#[from] KubeError),
-    /// Certificate and key cannot be read.
-    #[error(transparent)]
-    Certificate(#[from] TlsError),
-    /// Unusable contents.
-    #[error(transparent)]
-    Upstream(#[from] UpstreamError),
-    /// Files that could not be looked at.
-    #[error(transparent)]
-    Unread(#[from] ReadFailure),
-}
-
-/// Upstreams of a proxy: without and with the front proxy's certificate.
-type Upstreams = (Upstream, Option<Upstream>);
-
-impl RequestOrigin {
-    /// Reads the files. Blocks no longer than a while.
-    ///
-    /// # Errors
-    /// [`OriginError`].
-    pub async fn upstreams(&self) -> Result<Upstreams, OriginError> {
-        self.read(&BlockingReads::default()).await?.upstreams()
-    }
-
-    async fn read(&self, reads: &BlockingReads) -> Result<Contents, OriginError> {
-        let (this, runtime) = (self.clone(), tokio::runtime::Handle::current());
-        let reading = move || -> Result<Contents, OriginError> {
-            let mut endpoint = runtime.block_on(this.access.endpoint())?;
-            if let Some(url) = this.url {
-                endpoint.url = url.trim_end_matches('/').to_owned();
-            }
-            let front_proxy =
-                this.front_proxy.map(|(cert, key)| Ok::<_, TlsError>((read_file(&cert)?, read_file(&key)?)));
-            Ok(Contents { endpoint, front_proxy: front_proxy.transpose()? })
-        };
-        reads.run(LOOK_WITHIN, reading).await?
-    }
-
-    /// Looks at the files until dropped, and has the proxy use what is new and sound in them.
-    pub async fn follow(self, proxy: Arc<Proxy>) {
-        let reads = BlockingReads::default();
-        let mut ticks = interval(LOOK_EVERY);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        let (mut known, mut logged) = (None, None);
-        loop {
-            ticks.tick().await;
-            let new = match self.read(&reads).await {
-                Ok(contents) if known.as_ref() == Some(&contents) => continue,
-                Ok(contents) => contents.upstreams().map(|upstreams| (contents, upstreams)),
-                Err(error) => Err(error),
-            };
-            match new {
-                Ok((contents, (plain, front_proxy))) => {
-                    // Also after the first look: the files may be newer than what the proxy was made of.
-                    proxy.replace(plain, front_proxy);
-                    if known.replace(contents).is_some() {
-                        tracing::info!("using new settings for the apiserver");
-                    }
-                    logged = None;
-                }
-                Err(error) if logged.as_ref() != Some(&error) => {
-                    tracing::warn!(%error, "the changed settings for the apiserver are not valid; the old ones stay in use");
-                    logged = Some(error);
-                }
-                Err(_) => {}
-            }
-        }
-    }
-}
-
-impl Contents {
-    fn upstreams(&self) -> Result<Upstreams, OriginError> {
-        let plain = Upstream::new(&self.endpoint, None)?;
-        let with = |(cert, key): &(Vec<u8>, Vec<u8>)| Upstream::new(&self.endpoint, Some((cert, key)));
-        Ok((plain, self.front_proxy.as_ref().map(with).transpose()?))
     }
 }
 

@@ -1,4 +1,5 @@
-//! Write places: how many writes of opted-in resources are under way at the same time, and since when.
+//! Write places: how many writes of opted-in resources are under way at the same time, and since when; and whether
+//! clients may be sent to this proxy.
 
 use std::{
     collections::BTreeMap,

@@ -2,6 +2,7 @@
 //!
 //! Source: `docs/reference/webhook-semantics.md` §9 and §9.1; for the seeds' contract `docs/writing-a-hook.md`.
 
+mod go_values;
 mod reader;
 mod status_reader;
 
@@ -131,7 +132,7 @@ fn denied(body: &[u8]) -> Result<Answer, CallFailure> {
 }
 
 /// A status that is no answer, with what the hook said: the message of a `metav1.Status`, or the text. A redirect's
-/// text is that of some server; that it is not followed is more to the point (`src/hooks/decisions`).
+/// text is that of some server; that it is not followed is more to the point (`docs/decisions.md`).
 fn no_answer(status: u16, body: &[u8]) -> CallFailure {
     if matches!(status, 301..=303 | 307 | 308) {
         let message = "a redirect, and redirects are not followed: write where it leads into the hook's clientConfig";

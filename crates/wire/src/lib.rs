@@ -23,6 +23,7 @@ pub mod metadata;
 pub mod names;
 pub mod object_head;
 pub mod outbound;
+pub mod request;
 pub mod review_json;
 mod seen;
 mod user;

@@ -1,7 +1,7 @@
 //! Metadata: single fields of an object's `metadata` in JSON, found without building the object.
 //!
-//! Of equal keys the last one counts, as in Go's decoder. An error says where the object is not JSON, and repeats nothing
-//! of it.
+//! Of equal keys the last one counts, as in Go's decoder. An error says where the object is not JSON, and repeats
+//! nothing of it.
 
 use std::ops::Range;
 
@@ -210,10 +210,10 @@ pub fn creator(field: &str) -> Option<&str> {
 /// The name of such a creator.
 pub fn username(creator: &str) -> Option<String> {
     #[derive(Deserialize)]
-    struct Named {
+    struct Creator {
         username: String,
     }
-    serde_json::from_str(creator).ok().map(|Named { username }| username)
+    serde_json::from_str(creator).ok().map(|Creator { username }| username)
 }
 
 /// A list as `Initializers::write` of `gatepost-initializers` has it, with the creator beside it.
@@ -257,6 +257,12 @@ mod tests {
         assert_eq!(labels_in(r#"{"kind":"PodExecOptions"}"#), Ok(None));
         assert_eq!(labels_in(r#"{"metadata":{}}"#), Ok(Some(Labels::default())));
         assert_eq!(labels_in(r#"{"metadata":{"labels":null}}"#), Ok(Some(Labels::default())));
+    }
+
+    #[test]
+    fn null_metadata_behind_the_metadata_hides_no_labels() {
+        let found = labels_in(r#"{"metadata":{"labels":{"a":"1"}},"metadata":null}"#);
+        assert_eq!(found, Ok(Some([("a", "1")].into_iter().collect())));
     }
 
     #[test]

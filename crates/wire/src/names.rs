@@ -1,15 +1,5 @@
-//! Names of gRPC services, methods and metadata, as `proto/` and grpc.health.v1 have them. The front serves by them, and
-//! hooks are called by them.
-
-use bytes::Bytes;
-
-use super::pb::k8s::io::{
-    api::admission::v1::AdmissionRequest,
-    apimachinery::pkg::{
-        apis::meta::v1::{GroupVersionKind, GroupVersionResource},
-        runtime::RawExtension,
-    },
-};
+//! Names of gRPC services, methods and metadata, as `proto/` and grpc.health.v1 have them. The front serves by them,
+//! and hooks are called by them.
 
 /// Service that decides reviews.
 pub const ADMISSION: &str = "gatepost.v1.Admission";
@@ -33,19 +23,6 @@ pub const HEALTH_WATCH: &str = "/grpc.health.v1.Health/Watch";
 
 /// Request metadata that carries the namespace's labels; passed on to hooks, so that sidecars chain.
 pub const NAMESPACE_LABELS: &str = "gatepost-namespace-labels-bin";
-
-/// CREATE of an object of the core group's `v1`, by nobody and without a name.
-pub fn create(uid: &str, kind: &str, resource: &str, object: Bytes) -> AdmissionRequest {
-    let text = |text: &str| Some(text.to_owned());
-    AdmissionRequest {
-        uid: text(uid),
-        kind: Some(GroupVersionKind { group: text(""), version: text("v1"), kind: text(kind) }),
-        resource: Some(GroupVersionResource { group: text(""), version: text("v1"), resource: text(resource) }),
-        operation: text("CREATE"),
-        object: Some(RawExtension { raw: Some(object) }),
-        ..Default::default()
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,8 @@
 //! A [`Verdict`] to the answer the caller is sent: a gRPC message, an envelope or JSON.
 //!
-//! A caller over HTTP is kube-apiserver, which puts our own name before each audit key: there the keys are flat.
+//! A caller over HTTP is kube-apiserver, which puts our own name and a slash before each audit key. A key has exactly
+//! one slash, so there `<hook>/<key>` is written without one. Source: `docs/reference/webhook-semantics.md` §10.3 and
+//! §17.
 
 use std::{collections::BTreeMap, fmt::Write};
 

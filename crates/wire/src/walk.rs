@@ -1,4 +1,5 @@
-//! Walk: one protobuf message, field by field, over the pieces it arrived in.
+//! Walk: one protobuf message, field by field, over the pieces it arrived in; and Pieces, a rope that is made of small
+//! owned pieces and slices of another.
 
 use std::ops::Range;
 

@@ -17,11 +17,11 @@ use super::stage::{
 use crate::{hooks::Method, live::attendance};
 use gatepost_client::{InitializerClient, NewObject, ObjectChange, ObjectRefusal};
 use gatepost_wire::{
-    names::create,
     pb::k8s::io::api::{
         admission::v1::{AdmissionRequest, AdmissionResponse, AdmissionReview},
         authentication::v1::UserInfo,
     },
+    request::create,
 };
 
 const NAME: &str = "digest.example.com";

@@ -1,5 +1,7 @@
 //! Heads of requests: what gRPC calls and POSTs consist of besides their bodies, and the encoder that all requests over
 //! one HTTP/2 connection share. Source: `docs/reference/webhook-semantics.md` §9.
+//!
+//! Heads of answers are here too: the status, and the header fields that we act on.
 
 use std::{io::Write, str::FromStr, time::Duration};
 

@@ -1,9 +1,6 @@
 //! `read_requests.json`: requests of the read proxy, as the apiserver gets them.
 
-use gatepost_read_proxy::{
-    ProxiedResources,
-    plan::{Query, ReadPlan},
-};
+use gatepost_read_proxy::{ProxiedResources, plan::ReadPlan, query::Query};
 use http::{HeaderMap, HeaderValue, Method, Uri, header::CONTENT_TYPE};
 use serde::Deserialize;
 use serde_json::Value;

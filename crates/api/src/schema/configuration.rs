@@ -1,4 +1,4 @@
-//! The kind `AdmissionControlConfiguration`, without what all objects have.
+//! The kinds `AdmissionControlConfiguration`, with its bypass rules, and `BreakGlass`, without what all objects have.
 
 use schemars::JsonSchema;
 
@@ -6,7 +6,7 @@ use super::{
     hook::{Hook, Rule},
     initializers::ResourceInitializers,
     status::Status,
-    words::{self, Line, Moment, Name, ShortName, Time, duration, rules},
+    words::{self, ACCOUNT, EXACT, Line, Moment, Name, ShortName, Time, duration, rules},
 };
 
 /// Which hooks are asked about which requests, and which initializers act on which new objects.
@@ -69,12 +69,6 @@ pub struct BreakGlass {
     #[schemars(length(max = 253), regex(pattern = r"^[^\p{Cc}]*$"))]
     pub by: Option<String>,
 }
-
-/// A name and no pattern.
-pub(super) const EXACT: &str = "^[^*]+$";
-/// Namespace and name.
-pub(super) const ACCOUNT: &str =
-    r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
 
 const BYPASS: [(&str, &str); 2] = [
     (

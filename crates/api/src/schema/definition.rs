@@ -1,4 +1,7 @@
 //! Definition: a kind of ours as a CustomResourceDefinition.
+//!
+//! Its schema is structural: the one that schemars writes, without references and null, with the type of everything and
+//! words as an `enum`. Source: "Specifying a structural schema" in Kubernetes' documentation of custom resources.
 
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::{Map, Value, json};

@@ -1,4 +1,4 @@
-//! One entry of `externalAdmissionHooks`, as written.
+//! One entry of `externalAdmissionHooks`, as written, with its `clientConfig`, rules and selectors.
 
 use std::collections::BTreeMap;
 

@@ -1,14 +1,13 @@
-//! One entry of `resourceInitializers`, as written. A name alone, which files may hold in an initializer's place, has
-//! no place in a schema: a list in a cluster holds texts or maps, and not both.
+//! One entry of `resourceInitializers`, as written, with built-in initializers. A name alone, which files may hold in
+//! an initializer's place, has no place in a schema: a list in a cluster holds texts or maps, and not both.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 
 use super::{
-    configuration::{ACCOUNT, EXACT},
     hook::LabelSelector,
-    words::{self, Name, ShortName, Time},
+    words::{self, ACCOUNT, EXACT, Name, ShortName, Time},
 };
 
 /// The initializers of one resource.
@@ -143,19 +142,19 @@ pub struct BuiltIn {
     pub annotations: Option<BTreeMap<String, String>>,
     /// Environment variables of every container.
     #[schemars(length(max = 64))]
-    pub env: Option<Vec<Named>>,
+    pub env: Option<Vec<NamedItem>>,
     /// Volumes of the Pod.
     #[schemars(length(max = 64))]
-    pub volumes: Option<Vec<Named>>,
+    pub volumes: Option<Vec<NamedItem>>,
     /// Mounts of every container.
     #[schemars(length(max = 64))]
     pub volume_mounts: Option<Vec<Mount>>,
     /// Containers of the Pod.
     #[schemars(length(max = 16))]
-    pub containers: Option<Vec<Named>>,
+    pub containers: Option<Vec<NamedItem>>,
     /// Init containers of the Pod.
     #[schemars(length(max = 16))]
-    pub init_containers: Option<Vec<Named>>,
+    pub init_containers: Option<Vec<NamedItem>>,
     /// Requests and limits of every container that says nothing of that resource.
     pub resources: Option<Resources>,
     /// The pull policy of every container, whatever it says itself.
@@ -171,7 +170,7 @@ pub struct BuiltIn {
 /// Something as a Pod has it, known by its name.
 #[derive(Clone, Debug, JsonSchema)]
 #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
-pub struct Named {
+pub struct NamedItem {
     /// A Pod that has one of this name already keeps its own.
     pub name: String,
 }

@@ -1,8 +1,8 @@
 //! Words: texts that occur in several places, each with its syntax (`crates/config/src/check/names.rs`); limits on one
 //! object; rules in CEL for what a shape cannot say.
 //!
-//! A cluster reckons what its rules cost at worst from the limits, and takes no definition whose rules could cost too much;
-//! a larger configuration is spread over several objects.
+//! A cluster reckons what its rules cost at worst from the limits, and takes no definition whose rules could cost too
+//! much; a larger configuration is spread over several objects.
 
 use schemars::JsonSchema;
 use serde_json::{Value, json};
@@ -13,6 +13,11 @@ const SUBDOMAIN: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a
 pub(super) const DNS_LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 /// A qualified name, with or without a DNS name before it.
 const LABEL_KEY: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$";
+/// A name and no pattern.
+pub(super) const EXACT: &str = "^[^*]+$";
+/// Namespace and name.
+pub(super) const ACCOUNT: &str =
+    r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
 /// A label's value, which may be empty.
 const LABEL_VALUE: &str = "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$";
 /// A time with its unit, or several that are added up.

@@ -4,7 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use super::{
     bypass::{listed, reason},
-    names::{self, metadata_name},
+    names,
+    namespace::metadata_name,
 };
 use crate::{
     NO_PAUSE, SourceFile,

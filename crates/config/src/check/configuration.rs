@@ -6,7 +6,8 @@ use super::{
     bypass,
     hook::{self, CheckedHook},
     initializers,
-    names::{self, Identities, metadata_name},
+    names::{self, Identities},
+    namespace::metadata_name,
 };
 use crate::{
     Origin, ReadFile,

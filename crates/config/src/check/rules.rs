@@ -1,4 +1,6 @@
-//! Rules as people write them: upstream's form and the seeds' earlier ones, checked and compiled.
+//! Rules as people write them: upstream's form and the earlier ones of the design documents, checked and compiled; and
+//! notes on hooks whose resources are served in versions that a configuration does not show, or that name versions in
+//! which no resource is served.
 
 use std::{collections::BTreeSet, sync::Arc};
 

@@ -6,7 +6,8 @@ use super::{
     client_config,
     configuration::Configuration,
     hook::{self, CheckedHook, DEFAULT_TIMEOUT, DISPATCHES, REINVOCATIONS, match_policy, whole_seconds},
-    names::{self, metadata_name},
+    names,
+    namespace::metadata_name,
     rules, selector,
 };
 use crate::{

@@ -1,4 +1,5 @@
-//! Node: a value, the path that leads to it, and where to report what is wrong there.
+//! Value: a document as it was written. Node: a value, the path that leads to it, and where to report a problem with
+//! it.
 
 use std::{
     cell::RefCell,

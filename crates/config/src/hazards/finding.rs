@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use serde_json::{Value, json};
 
-use super::{mend::Mend, view::View};
+use super::{mend::Mend, severity::Severity, view::View};
 use crate::document::problem::is_reason;
 
 /// A hook, or an initializer, that a finding is about.
@@ -167,26 +167,4 @@ pub(super) fn finished(view: &View<'_>, mut found: Vec<FindingDraft>) -> Vec<Fin
     let findings: Vec<_> = found.into_iter().map(finding).collect();
     debug_assert!(findings.iter().all(Finding::is_whole), "{findings:?} have one without a reason, or without advice");
     findings
-}
-
-/// Severity of a finding. A worse one goes before a lesser one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Severity {
-    /// Once the hook is down, nothing brings it back but a person.
-    Deadlock,
-    /// While the hook is down, so is a part of the cluster that others rest on.
-    Danger,
-    /// Something passes unseen that the hook surely means, or that is not known here.
-    Gap,
-}
-
-impl Severity {
-    /// In one word.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Deadlock => "deadlock",
-            Self::Danger => "danger",
-            Self::Gap => "gap",
-        }
-    }
 }

@@ -1,8 +1,9 @@
 //! A validating hook over pods that does not see the containers added to a running one.
 
 use super::{
-    finding::{FindingDraft, Severity},
+    finding::FindingDraft,
     mend::Mend,
+    severity::Severity,
     view::{HookView, POD, Request, View, by_rules, listed, of},
 };
 use crate::check::never_matches::dead;

@@ -8,7 +8,7 @@ use super::{
     levels::{LABEL, levels_up_to},
     view::Request,
 };
-use crate::check::names::NAME_LABEL;
+use crate::check::namespace::NAME_LABEL;
 use gatepost_api::{Hook, Operation, Rule, Scope, selector::Requirement};
 
 /// Change of a hook's entry. Several are joined into one, as a merge patch replaces lists as a whole.

@@ -1,8 +1,8 @@
 //! Hazards: configurations that are sound and can still take a cluster down, or that miss what they surely mean.
 //!
 //! Each finding is a function that looks at the hooks through a [`View`] and adds a [`FindingDraft`]. Here they are put
-//! in order, and the mends of each hook are joined into one patch, since a merge patch replaces lists as a whole. Advice
-//! for operators about each finding is in `docs/runlevels.md`.
+//! in order, and the mends of each hook are joined into one patch, since a merge patch replaces lists as a whole.
+//! Advice for operators about each finding is in `docs/runlevels.md`.
 
 mod finding;
 mod gaps;
@@ -10,14 +10,19 @@ mod initializers;
 mod levels;
 mod mend;
 mod reach;
+mod runlevel;
+mod severity;
 mod startup;
+mod turns;
 mod view;
 
 use self::{finding::FindingDraft, view::View};
 pub use self::{
-    finding::{Concerned, Finding, Remedy, Severity},
-    levels::{Advice, HOOKS, LABEL, SYSTEM, levels},
+    finding::{Concerned, Finding, Remedy},
+    levels::{HOOKS, LABEL, SYSTEM},
     mend::written_selector,
+    runlevel::{Advice, levels},
+    severity::Severity,
 };
 use super::{NO_PAUSE, Pause, Snapshot};
 
@@ -41,7 +46,7 @@ impl Snapshot {
             startup::need_each_other,
             startup::over_system_pods,
             startup::over_vital_objects,
-            levels::look,
+            runlevel::look,
             reach::over_admission_config,
             reach::over_reviews_of_access,
             gaps::misses_ephemeral_containers,
@@ -51,7 +56,7 @@ impl Snapshot {
             gaps::never_matches,
             reach::called_by_nobody,
             startup::look_everywhere,
-            initializers::turns_too_long,
+            turns::turns_too_long,
         ] {
             look(&view, &mut found);
             pause();

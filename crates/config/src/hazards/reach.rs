@@ -1,8 +1,9 @@
 //! A hook over the configuration of admission itself.
 
 use super::{
-    finding::{FindingDraft, Severity},
+    finding::FindingDraft,
     mend::Mend,
+    severity::Severity,
     view::{HookView, Request, Sees, View, by_rules, listed, of},
 };
 use gatepost_api::{

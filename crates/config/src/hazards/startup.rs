@@ -1,9 +1,10 @@
 //! A hook, or an initializer, that its own pods must pass, or the workload that makes them.
 
 use super::{
-    finding::{FindingDraft, Severity},
+    finding::FindingDraft,
     levels::groups,
     mend::Mend,
+    severity::Severity,
     view::{HookView, POD, Request, Sees, View, WORKLOADS, listed, of},
 };
 use gatepost_api::Operation::{Create, Update};

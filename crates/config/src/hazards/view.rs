@@ -5,10 +5,10 @@ use std::{collections::BTreeMap, fmt};
 use bytestring::ByteString;
 
 use super::{
-    finding::Severity,
     initializers::{InitializerAsHook, namespace_of},
+    severity::Severity,
 };
-use crate::{Origin, Pause, Snapshot, check::names::NAME_LABEL};
+use crate::{Origin, Pause, Snapshot, check::namespace::NAME_LABEL};
 use gatepost_api::{
     Bypass, FailurePolicy, Gvr, Hook, HookType, Labels, MatchPolicy, Operation, ResourceInitializers, Rule, RuleTarget,
     Selector, hook::Address, selector::Requirement,

@@ -1,5 +1,6 @@
-//! A review as an AdmissionReview in JSON, with the fields kube-apiserver sends
-//! (`docs/reference/webhook-semantics.md` §9).
+//! A review as an AdmissionReview in JSON, with the fields kube-apiserver sends (`docs/reference/webhook-semantics.md`
+//! §9); in the form of *Dynamic admission control configuration* (`docs/writing-a-hook.md`), with `spec` instead of
+//! `request`; and about another object, for hooks behind one that has changed it.
 
 use std::ops::Range;
 

@@ -1,6 +1,6 @@
 //! Status reader: a `metav1.Status` in JSON, as Go's decoder fills it.
 
-use super::reader::{Slice, set};
+use super::go_values::{Slice, set};
 use crate::{
     json::{Cursor, JsonReadError},
     pb::k8s::io::apimachinery::pkg::apis::meta::v1::{ListMeta, Status, StatusCause, StatusDetails},

@@ -1,0 +1,182 @@
+//! Inspection: answers that are read to their end, and the object in them.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use http::{
+    HeaderMap, Response,
+    header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE},
+};
+use http_body_util::BodyExt;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::{body::Body, query::Query, refusal::ProxyRefusal, serve::Proxy};
+use crate::metrics::ProxyRefused;
+use gatepost_wire::object_head::{MARKS, ObjectHead};
+
+/// The largest object that is inspected: more than an apiserver stores.
+// source: etcd --max-request-bytes (1.5 MiB), and the limit of a request's body of 3 MiB in kubernetes/apiserver
+// pkg/server/config.go.
+const LARGEST: usize = 8 << 20;
+const JSON: &str = "application/json";
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
+/// An answer that was read to its end.
+pub(super) struct Inspected {
+    pub(super) answer: Response<()>,
+    pub(super) body: Bytes,
+    pub(super) room: Option<Room>,
+}
+
+/// Share of the memory for inspected objects: of all of it, and of the connection's.
+pub(super) struct Room {
+    all: OwnedSemaphorePermit,
+    own: OwnedSemaphorePermit,
+}
+
+impl Room {
+    /// Room for so many KiB, of all of it and of the connection's.
+    fn take(all: &Arc<Semaphore>, own: &Arc<Semaphore>, kib: usize) -> Result<Self, ProxyRefusal> {
+        let kib = u32::try_from(kib).unwrap_or(u32::MAX);
+        let why = "no memory left for objects that it must look at";
+        let too_many = |_| ProxyRefusal::too_many(ProxyRefused::Memory, why);
+        let own = Arc::clone(own).try_acquire_many_owned(kib).map_err(too_many)?;
+        let all = Arc::clone(all).try_acquire_many_owned(kib).map_err(too_many)?;
+        Ok(Self { all, own })
+    }
+
+    /// Room for content of that length.
+    pub(super) fn of(all: &Arc<Semaphore>, own: &Arc<Semaphore>, length: usize) -> Result<Self, ProxyRefusal> {
+        Self::take(all, own, length.div_ceil(1024))
+    }
+}
+
+impl Proxy {
+    /// Reads an answer to its end. Memory for it is taken chunk by chunk, and kept until the client has it.
+    pub(super) async fn inspect(
+        &self,
+        answer: Response<Body>,
+        all: &Arc<Semaphore>,
+        own: &Arc<Semaphore>,
+    ) -> Result<Inspected, ProxyRefusal> {
+        let (parts, mut body) = answer.into_parts();
+        let mut bytes = BytesMut::new();
+        let mut room: Option<Room> = None;
+        while let Some(frame) = body.frame().await {
+            let Ok(chunk) = frame.map_err(|_| ProxyRefusal::lost())?.into_data() else { continue };
+            if bytes.len() + chunk.len() > LARGEST {
+                return Err(ProxyRefusal::too_large(LARGEST));
+            }
+            bytes.extend_from_slice(&chunk);
+            let held = room.as_ref().map_or(0, |room| room.all.num_permits());
+            let more = Room::take(all, own, bytes.len().div_ceil(1024).saturating_sub(held))?;
+            match &mut room {
+                Some(room) => {
+                    room.all.merge(more.all);
+                    room.own.merge(more.own);
+                }
+                None => room = Some(more),
+            }
+        }
+        Ok(Inspected { answer: Response::from_parts(parts, ()), body: bytes.freeze(), room })
+    }
+}
+
+impl Inspected {
+    /// The answer as it came.
+    pub(super) fn into_response(self) -> Response<Body> {
+        let Self { answer, body, room } = self;
+        answer.map(|()| Body::keeping(body, room))
+    }
+}
+
+/// Head of the object in an answer; `None` where it cannot be found there.
+pub(super) fn head(headers: &HeaderMap, body: &Bytes) -> Option<ObjectHead> {
+    if headers.contains_key(CONTENT_ENCODING) {
+        return None;
+    }
+    let form = headers.get(CONTENT_TYPE)?.to_str().ok()?;
+    match form.split(';').next()?.trim() {
+        JSON => ObjectHead::of_json(body, MARKS),
+        PROTOBUF => ObjectHead::of_protobuf(body.clone(), MARKS),
+        _ => None,
+    }
+}
+
+/// True where every answer that these fields ask for shows an object's head: JSON does, also as a table with objects, and
+/// protobuf where it is no table. An apiserver takes the first field of that name, and JSON where there is none.
+pub(super) fn asks_for_a_head(headers: &HeaderMap, query: Query<'_>) -> bool {
+    let accept = headers.get(ACCEPT).map_or(Ok(""), |accept| accept.to_str());
+    let Ok(accept) = accept else { return false };
+    let shows = |range: &str| {
+        let mut parts = range.split(';').map(str::trim);
+        let is_table = |part: &str| part.eq_ignore_ascii_case("as=table");
+        match parts.next().unwrap_or_default() {
+            "" | "*/*" | "application/*" => true,
+            JSON => query.first("includeObject").is_none_or(|objects| objects != b"None"),
+            PROTOBUF => !parts.any(is_table),
+            _ => false,
+        }
+    };
+    accept.split(',').all(|range| shows(range.trim()))
+}
+
+/// May an apiserver know one of the forms that are asked for? Else it refuses the request before anything is stored.
+// source: github.com/munnerz/goautoneg (blanks are trimmed, case counts), and k8s.io/apiserver
+// pkg/endpoints/handlers/negotiation, MediaTypesForSerializer.
+pub(super) fn may_be_known(headers: &HeaderMap) -> bool {
+    let Ok(accept) = headers.get(ACCEPT).map_or(Ok(""), |accept| accept.to_str()) else { return true };
+    accept.split(',').any(|range| {
+        let form = range.split(';').next().unwrap_or_default().trim();
+        let (kind, form) = form.split_once('/').map_or((form, "*"), |(kind, form)| (kind.trim(), form.trim()));
+        let forms = ["*", "json", "yaml", "cbor", "vnd.kubernetes.protobuf"];
+        kind.is_empty() || matches!(kind, "*" | "application") && forms.contains(&form)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn a_form_that_no_apiserver_writes_is_asked_for_as_it_is() {
+        for (accept, wanted) in [
+            ("text/x", false),
+            ("application/xml", false),
+            ("Application/YAML", false),
+            ("text/x, application/yaml;q=0.1", true),
+            ("application / yaml", true),
+            ("*/*", true),
+            ("application/*", true),
+            ("*", true),
+            ("", true),
+        ] {
+            let headers = [(ACCEPT, HeaderValue::from_static(accept))].into_iter().collect();
+            assert_eq!(may_be_known(&headers), wanted, "{accept}");
+        }
+    }
+
+    #[test]
+    fn forms_that_show_no_head_are_known() {
+        for (accept, query, shows) in [
+            ("", "", true),
+            ("*/*", "", true),
+            ("application/json;q=0.9", "", true),
+            ("application/vnd.kubernetes.protobuf, application/json", "", true),
+            ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "", true),
+            ("application/json;as=Table;v=v1;g=meta.k8s.io", "includeObject=None", false),
+            ("application/vnd.kubernetes.protobuf; as=Table;v=v1", "", false),
+            ("application/json,application/yaml", "", false),
+            ("application/cbor", "", false),
+            ("text/html", "", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            if !accept.is_empty() {
+                headers.insert(ACCEPT, HeaderValue::from_static(accept));
+            }
+            assert_eq!(asks_for_a_head(&headers, Query::new(Some(query))), shows, "{accept} {query}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Values of an answer as Go's decoder fills them: strings, and lists.
+
+use crate::json::{Cursor, JsonReadError};
+
+/// A list as Go's decoder fills it: into the elements that a former list of the same key has left, also those behind
+/// its end. An empty list, and `null`, begin anew.
+#[derive(Debug)]
+pub(super) struct Slice<T> {
+    elements: Vec<T>,
+    len: usize,
+}
+
+impl<T> Default for Slice<T> {
+    fn default() -> Self {
+        Self { elements: Vec::new(), len: 0 }
+    }
+}
+
+impl<T: Default> Slice<T> {
+    /// These elements.
+    pub(super) fn of(elements: Vec<T>) -> Self {
+        let len = elements.len();
+        Self { elements, len }
+    }
+
+    /// Reads the array or `null` that comes next, each element over what is there.
+    pub(super) fn read(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+        field: &'static str,
+        mut element: impl FnMut(&mut Cursor<'_>, &mut T) -> Result<(), JsonReadError>,
+    ) -> Result<(), JsonReadError> {
+        self.len = 0;
+        if cursor.array(field)? {
+            while cursor.item()? {
+                match self.elements.get_mut(self.len) {
+                    Some(former) => element(cursor, former)?,
+                    None => {
+                        let mut new = T::default();
+                        element(cursor, &mut new)?;
+                        self.elements.push(new);
+                    }
+                }
+                self.len += 1;
+            }
+        }
+        if self.len == 0 {
+            self.elements.clear();
+        }
+        Ok(())
+    }
+
+    /// The elements up to its end.
+    pub(super) fn into_vec(mut self) -> Vec<T> {
+        self.elements.truncate(self.len);
+        self.elements
+    }
+}
+
+/// Passes on the string that comes next; `null` leaves the field as it is.
+pub(super) fn set(cursor: &mut Cursor<'_>, field: &'static str, put: impl FnOnce(String)) -> Result<(), JsonReadError> {
+    if let Some(text) = string(cursor, field)? {
+        put(text);
+    }
+    Ok(())
+}
+
+/// String that comes next; `None` for `null`.
+pub(super) fn string(cursor: &mut Cursor<'_>, field: &'static str) -> Result<Option<String>, JsonReadError> {
+    Ok(cursor.string(field)?.map(|text| text.plain().into_owned()))
+}
