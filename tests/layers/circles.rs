@@ -1,21 +1,27 @@
-//! Files of one layer import each other in no circle, so that each can be read with those below it alone.
+//! Files of a crate import each other in no circle, so that each can be read with those below it alone.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fs,
     path::Path,
 };
 
 use super::{File, sources, starts_a_path, without_comments_and_tests};
 
-/// Modules by the modules that they import; a path is one below `src/`, without `.rs`.
+/// Modules by the modules that they import; a path is one below `src/` of their crate, without `.rs`.
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
 #[test]
 fn no_files_import_each_other_in_a_circle() {
-    let files = sources(Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
-    let graph = graph(&files);
-    let circles = circles(&graph);
-    assert!(circles.is_empty(), "{circles:?}");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let crates = fs::read_dir(root.join("crates")).expect("crates is readable");
+    let crates: Vec<_> = crates.map(|folder| folder.expect("a folder").path()).collect();
+    assert!(crates.len() > 10, "only {} crates found: is this the right folder?", crates.len());
+    for folder in crates.into_iter().chain([root.to_owned()]) {
+        let graph = graph(&sources(folder.join("src")));
+        let circles = circles(&graph);
+        assert!(circles.is_empty(), "{}: {circles:?}", folder.display());
+    }
 }
 
 #[test]

@@ -10,7 +10,11 @@ use gatepost_kube_support::lease_spec;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::{AdoptionRequests, FightRecord, scope::REQUESTS_ANNOTATION, webhook::short_digest};
+use crate::{
+    AdoptionRequests, FightRecord,
+    scope::{REQUESTS_ANNOTATION, to_json},
+    webhook::short_digest,
+};
 
 /// Name of the leader's lease.
 pub const LEADER_LEASE: &str = "gatepost-adopt";
@@ -192,11 +196,6 @@ pub fn leader_lease(
         "metadata": {"resourceVersion": version, "annotations": annotations},
         "spec": lease_spec(holder, renewed, LEADER_LEASE_DURATION),
     })
-}
-
-/// Serialization of strings, numbers and sets of them cannot fail.
-pub(crate) fn to_json(value: &impl Serialize) -> String {
-    serde_json::to_string(value).unwrap_or_default()
 }
 
 #[cfg(test)]

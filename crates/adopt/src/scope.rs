@@ -6,7 +6,7 @@ use gatepost_api::{Labels, Selector, selector::Requirement};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::{Reason, WebhookKey, WebhookStanding, lease::to_json};
+use crate::{Reason, WebhookKey, WebhookStanding};
 
 /// Annotation of the leader's lease with the requests made by commands.
 pub(crate) const REQUESTS_ANNOTATION: &str = "gatepost.dev/wishes";
@@ -163,6 +163,11 @@ fn split(text: &str) -> Vec<&str> {
     }
     parts.push(text.get(began..).unwrap_or_default());
     parts
+}
+
+/// Serialization of strings, numbers and sets of them cannot fail.
+pub(crate) fn to_json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Snapshot: documents as people write them, checked whole and compiled into something a request can use without a
-//! lock.
+//! Configuration: documents as people write them, checked whole and compiled into a [`Snapshot`], which requests use
+//! without a lock.
 //!
 //! The source's files go in as bytes ([`SourceFile`]); either a [`Snapshot`] comes out, or every [`Problem`] at once,
 //! each with its file, its path in the document and how to fix it. Nothing here opens a file (the caller lends

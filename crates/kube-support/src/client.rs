@@ -13,7 +13,12 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{KubeAccess, KubeError, plugin};
-use crate::list::read;
+
+/// Largest item that is kept. An apiserver stores no object of that size.
+pub(super) const MAX_OBJECT: usize = 8 << 20;
+
+/// Objects larger than this are read on a thread of their own: whoever asks may have callers to accept, too.
+pub(super) const BIG: usize = 256 << 10;
 
 /// Timeout of one answer.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -218,7 +223,7 @@ impl KubeClient {
             return Err(self.refused(path, answer).await);
         }
         let body = self.whole(path, answer).await?;
-        read(body.into()).await.1.map_err(|fault| self.nonsense(path, fault))
+        read_json(body.into()).await.1.map_err(|fault| self.nonsense(path, fault))
     }
 
     /// The beginning of an answer, whatever its status.
@@ -294,6 +299,30 @@ fn without_query(path: &str) -> String {
 pub(super) fn percent_encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
+}
+
+/// The object in a JSON text, or why it cannot be read.
+///
+/// # Errors
+/// The place of the fault, and nothing of the text.
+pub(super) async fn read_json<T: DeserializeOwned + Send + 'static>(text: Vec<u8>) -> (Vec<u8>, Result<T, String>) {
+    let reading = |text: Vec<u8>| {
+        let read = match text.len() > MAX_OBJECT {
+            true => Err(format!("it is larger than {MAX_OBJECT} bytes")),
+            false => serde_json::from_slice(&text).map_err(|error| fault(&error)),
+        };
+        (text, read)
+    };
+    if text.len() <= BIG {
+        return reading(text);
+    }
+    let read = tokio::task::spawn_blocking(move || reading(text)).await;
+    read.unwrap_or_else(|panic| (Vec::new(), Err(panic.to_string())))
+}
+
+/// Fault of a JSON text, without anything of the text.
+pub(super) fn fault(error: &serde_json::Error) -> String {
+    format!("no JSON of its kind (line {}, column {})", error.line(), error.column())
 }
 
 #[cfg(test)]

@@ -22,8 +22,10 @@ use super::{
     list::{Page, PageMetadata},
     object::METADATA,
 };
-use crate::list::{MAX_OBJECT, Oversized};
-use crate::list::{ObjectIdentity, read};
+use crate::{
+    client::{MAX_OBJECT, read_json},
+    list::{ObjectIdentity, Oversized},
+};
 use gatepost_base::{
     clock::{Backoff, Moment, slept},
     throttle::Throttle,
@@ -268,7 +270,7 @@ impl<F: FollowHandler> Round<'_, F> {
                     }
                 };
                 size += text.len();
-                match read(text).await {
+                match read_json(text).await {
                     (_, Ok(object)) => objects.push(object),
                     (text, Err(why)) => {
                         self.unreadable(&why);
@@ -311,7 +313,7 @@ impl<F: FollowHandler> Round<'_, F> {
         };
         let text = Box::<str>::from(text).into_boxed_bytes().into_vec();
         let identity = ObjectIdentity::of(&text);
-        let event = match (read(text).await.1, &identity) {
+        let event = match (read_json(text).await.1, &identity) {
             (Ok(object), _) if is_gone => FollowEvent::Gone(object),
             (Ok(object), _) => FollowEvent::Changed(object),
             (Err(why), Some(identity)) => {

@@ -6,16 +6,13 @@
 use http::{HeaderMap, header::DATE};
 use http_body_util::BodyExt;
 use kube::client::Body;
-use serde::{
-    Deserialize,
-    de::{DeserializeOwned, IgnoredAny},
-};
+use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{Value, value::RawValue};
 use tokio::time::timeout;
 
 use crate::{
     KubeClient, KubeError,
-    client::{ANSWER_TIMEOUT, WHOLE, labels, percent_encoded},
+    client::{ANSWER_TIMEOUT, MAX_OBJECT, WHOLE, fault, labels, percent_encoded, read_json},
     object::seconds,
 };
 
@@ -138,7 +135,8 @@ impl Page {
         while let Some(items) = self.next().await? {
             for item in items {
                 let item = item.map_err(|Oversized| self.too_large(MAX_OBJECT))?;
-                let object = read::<Value>(item).await.1.map_err(|why| self.nonsense(format!("an item is {why}")))?;
+                let object =
+                    read_json::<Value>(item).await.1.map_err(|why| self.nonsense(format!("an item is {why}")))?;
                 if !object.is_object() {
                     return Err(self.nonsense("an item is not a JSON object".to_owned()));
                 }
@@ -220,9 +218,6 @@ impl KubeClient {
         Ok(Page::new(self, at, (&head.headers, body), most))
     }
 }
-
-/// Largest item that is kept. An apiserver stores no object of that size.
-pub(super) const MAX_OBJECT: usize = 8 << 20;
 
 /// Longest text around the items.
 const MAX_AROUND: usize = 256 << 10;
@@ -335,9 +330,6 @@ impl ListText {
     }
 }
 
-/// Objects larger than this are read on a thread of their own: whoever asks may have callers to accept, too.
-pub(super) const BIG: usize = 256 << 10;
-
 /// Names of an object, as far as they can be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectIdentity {
@@ -380,30 +372,6 @@ impl ObjectIdentity {
             [metadata.namespace, metadata.uid, metadata.resource_version].map(|raw| read(raw).unwrap_or_default());
         Some(Self { namespace, name, uid, resource_version })
     }
-}
-
-/// The object in a JSON text, or why it cannot be read.
-///
-/// # Errors
-/// The place of the fault, and nothing of the text.
-pub(super) async fn read<T: DeserializeOwned + Send + 'static>(text: Vec<u8>) -> (Vec<u8>, Result<T, String>) {
-    let reading = |text: Vec<u8>| {
-        let read = match text.len() > MAX_OBJECT {
-            true => Err(format!("it is larger than {MAX_OBJECT} bytes")),
-            false => serde_json::from_slice(&text).map_err(|error| fault(&error)),
-        };
-        (text, read)
-    };
-    if text.len() <= BIG {
-        return reading(text);
-    }
-    let read = tokio::task::spawn_blocking(move || reading(text)).await;
-    read.unwrap_or_else(|panic| (Vec::new(), Err(panic.to_string())))
-}
-
-/// Fault of a JSON text, without anything of the text.
-pub(super) fn fault(error: &serde_json::Error) -> String {
-    format!("no JSON of its kind (line {}, column {})", error.line(), error.column())
 }
 
 #[cfg(test)]

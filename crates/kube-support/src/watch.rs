@@ -10,8 +10,7 @@ use serde_json::{Value, value::RawValue};
 use tokio::time::timeout;
 
 use super::{KubeClient, KubeError, client::ANSWER_TIMEOUT};
-use crate::list::MAX_OBJECT;
-use crate::list::fault;
+use crate::client::{MAX_OBJECT, fault};
 
 /// The longest line taken: one object and some words around it.
 const MAX_LINE: usize = MAX_OBJECT + 1024;

@@ -21,11 +21,6 @@ use crate::{
 /// API path of the configuration objects.
 pub(crate) const CONFIGURATIONS: &str = "/apis/gatepost.dev/v1alpha1/admissioncontrolconfigurations";
 
-/// Name of a configuration object in problems.
-pub(crate) fn configuration_file(name: &str) -> String {
-    format!("admissioncontrolconfigurations/{name}")
-}
-
 /// Keeps an object that is deleted until its hooks have drained everywhere.
 pub const FINALIZER: &str = "gatepost.dev/drain";
 /// Owner of the finalizer in `managedFields`: the same for all replicas, as one sets it and another takes it away.

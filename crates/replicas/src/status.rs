@@ -9,13 +9,15 @@ use std::{
 use gatepost_api::schema::status::{Condition, ConditionStatus, HeldDocument, Replica, Stays};
 use serde_json::Value;
 
-use crate::{
-    HeldReport, HookReport, HookStanding, RejectedConfiguration, ReplicaReport, ReplicasSeen, Silent,
-    objects::configuration_file,
-};
+use crate::{HeldReport, HookReport, HookStanding, RejectedConfiguration, ReplicaReport, ReplicasSeen, Silent};
 
 /// A replica whose entries were all renewed longer ago counts as dead.
 pub(crate) const REPLICA_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Name of a configuration object in problems.
+pub(crate) fn configuration_file(name: &str) -> String {
+    format!("admissioncontrolconfigurations/{name}")
+}
 
 /// Facts that all entries of one report share.
 #[derive(Debug)]
