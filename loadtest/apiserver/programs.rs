@@ -17,6 +17,9 @@ pub(super) struct Programs {
 impl Programs {
     /// The programs that were asked for; the product comes from the build this program is part of.
     pub(super) fn new(settings: &Settings) -> Fallible<Self> {
+        if settings.against.is_none() && settings.ways.iter().any(|way| way.is_against()) {
+            return Err("these --ways need another build: give it by --against PATH".into());
+        }
         let gatepost = settings.product.workshop()?.gatepost;
         let gatepost_arguments = settings.product.arguments.clone();
         let against = settings.against.clone();
