@@ -110,7 +110,8 @@ func failures() []namedCall {
 		namedCall{"lenient hook hangs, another warns", create(pods+dryRun, pod("scripted").label("break", "lenient").
 			script("lenient", `{"do": "hang"}`).script("pods", `{"warnings": ["still here"]}`))},
 		namedCall{"lenient hook hangs, another denies", create(pods+dryRun, pod("scripted").label("break", "lenient").
-			script("lenient", `{"do": "hang"}`).script("pods", `{"allowed": false, "status": {"message": "still here"}}`))},
+			// Late, so that the call of hook `second` is on its way when the denial ends the review.
+			script("lenient", `{"do": "hang"}`).script("pods", `{"allowed": false, "delay": "300ms", "status": {"message": "still here"}}`))},
 	)
 }
 
