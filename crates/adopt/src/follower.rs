@@ -201,10 +201,12 @@ impl CalledWebhooks {
             }
             let is_new = known.as_ref().map_or(starts, |known| known.newcomer);
             let ends = is_new && announcement.ending.contains(&standing.id);
+            // An apiserver relies on us since before it could be served.
+            let owed = self.unserved.get(key).map(|(until, _)| *until);
             let cause = match (&known, reason) {
                 (_, Some(cause)) => cause,
                 (Some(known), None) if ends || now < known.until => Cause::Grace,
-                (None, None) if ends => Cause::Grace,
+                (None, None) if ends || owed.is_some() => Cause::Grace,
                 (_, None) => {
                     self.entries.remove(key);
                     continue;
@@ -226,9 +228,9 @@ impl CalledWebhooks {
                     self.unserved.remove(key);
                     self.entries.entry(key.clone()).or_insert_with(|| Entry {
                         id: standing.id.clone(),
-                        until: now,
+                        until: owed.unwrap_or(now),
                         last: standing.entry.clone(),
-                        at_once: false,
+                        at_once: owed.is_some(),
                         version: reason.map(|_| standing.version.clone()),
                         in_flight: *in_flight,
                         newcomer: starts,

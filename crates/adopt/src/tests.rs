@@ -259,3 +259,23 @@ fn replica_that_resumes_calls_announced_webhooks_at_once() {
     }
     assert!(world.carries_now());
 }
+
+/// A replica starts while the webhook carries the condition and cannot be served, and gives it back. Requests that an
+/// apiserver held back meanwhile arrive after the webhook can be served.
+#[test]
+fn webhook_that_becomes_servable_is_called_for_the_in_flight_time() {
+    let mut world = World::new((0, 0, 0));
+    world.in_flight = 6000;
+    for (event, steps) in [
+        (Event::Pause(1, 29), 1),
+        (Event::Replace, 31),
+        (Event::Servable(false), 1),
+        (Event::Kill(1, 1), 8),
+        (Event::Servable(true), 1),
+        (Event::Nothing, 700 * SECOND),
+    ] {
+        world.happens(event);
+        (0..steps).for_each(|_| world.go_on());
+    }
+    assert!(world.carries_now(), "taken again");
+}
