@@ -125,7 +125,7 @@ impl<'a, 'b> BodyReader<'a, 'b> {
         match declared {
             Some(0) => return Err(Refusal::NoBody),
             Some(declared) if declared > limit => return Err(Refusal::TooLarge { declared, limit }),
-            _ => entered.could_hold(declared.unwrap_or(0))?,
+            _ => entered.check_size(declared.unwrap_or(0))?,
         }
         Ok(Self { body, entered, deadline: deadline.instant(), timer, limit, declared, received: 0 })
     }
@@ -169,7 +169,7 @@ impl<'a, 'b> BodyReader<'a, 'b> {
             message.push(payload, last, metrics);
             if message.expected.is_none() {
                 message.read_frame_head(self.limit)?;
-                self.entered.could_hold(message.expected.unwrap_or(0))?;
+                self.entered.check_size(message.expected.unwrap_or(0))?;
             }
             if let Some(expected) = message.expected.filter(|expected| self.received > *expected) {
                 return Err(Refusal::MoreThanOne { declared: expected - FRAME_HEAD });

@@ -73,7 +73,7 @@ impl Inflight {
     }
 
     /// Refuses a call of so many bytes if there would be no room even for it alone: trying again is no use.
-    fn could_hold(&self, bytes: usize) -> Result<(), Refusal> {
+    fn check_size(&self, bytes: usize) -> Result<(), Refusal> {
         let limit = self.budget.ceiling(Purpose::Review).saturating_sub(self.overhead.0);
         if bytes > limit { Err(Refusal::TooLargeForMemory { bytes, limit }) } else { Ok(()) }
     }
@@ -87,7 +87,7 @@ impl Inflight {
         more: usize,
         bytes: usize,
     ) -> Result<(), Refusal> {
-        self.could_hold(bytes)?;
+        self.check_size(bytes)?;
         if !client.try_take(more, share.own) {
             // A client that may have all of it is refused because all is full.
             let alone = share.own >= share.of_all;
@@ -129,8 +129,8 @@ pub struct InflightGuard<'a> {
 
 impl InflightGuard<'_> {
     /// Refuses a call of so many bytes for which there can never be room.
-    pub(super) fn could_hold(&self, bytes: usize) -> Result<(), Refusal> {
-        self.inflight.could_hold(bytes)
+    pub(super) fn check_size(&self, bytes: usize) -> Result<(), Refusal> {
+        self.inflight.check_size(bytes)
     }
 
     /// Reserves room until there is so much.

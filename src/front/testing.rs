@@ -46,7 +46,7 @@ pub(super) fn front(budget: usize) -> Arc<Front> {
         discovery: None,
         authorizer: None,
     };
-    gate.current.stamp(Instant::now() + Duration::from_secs(3600));
+    gate.current.freshness().stamp(Instant::now() + Duration::from_secs(3600));
     let health = Arc::new(ReplicaHealth::new(Arc::clone(&gate.current)));
     Front::new(Arc::new(gate), health, FrontLimits::default(), MemoryBudget::new(budget)).expect("front")
 }

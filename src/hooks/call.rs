@@ -70,7 +70,7 @@ pub enum ProcessingEvidence {
     /// It has not: the hook's GOAWAY names an earlier stream as the last one. RFC 9113 §6.8.
     BeyondGoAway,
     /// Hardly: a reused HTTP/1.1 connection ended before a byte of the answer.
-    Stale {
+    ReusedConnectionEnded {
         /// True if some of the call may have reached the hook.
         sent: bool,
     },
@@ -96,7 +96,9 @@ impl ProcessingEvidence {
             // Once, as Go does: the hook may have had too many at that moment.
             Self::Refused => (resends == 0).then_some(Reuse::Allowed),
             Self::BeyondGoAway => (resends < MAX_RESENDS).then_some(Reuse::Allowed),
-            Self::Stale { sent } => (resends < MAX_RESENDS && (idempotent || !sent)).then_some(Reuse::Forbidden),
+            Self::ReusedConnectionEnded { sent } => {
+                (resends < MAX_RESENDS && (idempotent || !sent)).then_some(Reuse::Forbidden)
+            }
         }
     }
 }
@@ -178,7 +180,10 @@ mod tests {
     #[test]
     fn a_call_that_was_not_processed_is_resent_at_most_twice() {
         use Reuse::{Allowed, Forbidden};
-        let (unsent, silent) = (ProcessingEvidence::Stale { sent: false }, ProcessingEvidence::Stale { sent: true });
+        let (unsent, silent) = (
+            ProcessingEvidence::ReusedConnectionEnded { sent: false },
+            ProcessingEvidence::ReusedConnectionEnded { sent: true },
+        );
         for (evidence, idempotent, connections) in [
             (ProcessingEvidence::Perhaps, true, [None, None, None]),
             (ProcessingEvidence::Refused, false, [Some(Allowed), None, None]),

@@ -39,14 +39,6 @@ pub struct Current {
     labelled: Arc<Labelled>,
 }
 
-impl Deref for Current {
-    type Target = Freshness;
-
-    fn deref(&self) -> &Freshness {
-        &self.freshness
-    }
-}
-
 impl Current {
     /// No hooks, and no good read yet: every request is refused until [`Freshness::stamp`].
     pub fn new(now: Instant) -> Self {
@@ -64,6 +56,11 @@ impl Current {
             stored: Arc::default(),
             labelled: Arc::default(),
         }
+    }
+
+    /// Age of what is in force, and whether it is still trusted.
+    pub fn freshness(&self) -> &Freshness {
+        &self.freshness
     }
 
     /// The generation in force, for a request: one call, at its beginning. Takes no lock, and writes nothing that
@@ -115,7 +112,7 @@ impl Current {
     /// True once something is in force by which reviews are decided. Before that, what is in force only lets past what it
     /// lets past unasked.
     pub fn decides(&self, now: Instant) -> bool {
-        self.age(now).is_some() && self.load().number > 0
+        self.freshness.age(now).is_some() && self.load().number > 0
     }
 
     /// The instances of initializers that are attached, and the holds that wait for them.

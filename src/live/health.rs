@@ -39,7 +39,7 @@ pub struct ReplicaHealth {
     pub registration: Arc<Latest<RegistrationState>>,
     /// TLS of callers, and whether all of them need it; empty where they come without.
     pub tls: OnceLock<(Arc<ServerTls>, bool)>,
-    draining: AtomicBool,
+    stopping: AtomicBool,
 }
 
 impl ReplicaHealth {
@@ -56,18 +56,18 @@ impl ReplicaHealth {
             break_glass,
             registration: Arc::default(),
             tls: OnceLock::new(),
-            draining: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
         }
     }
 
     /// The process is about to end: not ready any longer, requests are still answered.
-    pub fn drain(&self) {
-        self.draining.store(true, Ordering::Release);
+    pub fn begin_stopping(&self) {
+        self.stopping.store(true, Ordering::Release);
     }
 
     /// True from [`ReplicaHealth::drain`] on.
-    pub fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::Acquire)
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
     }
 
     /// True where no caller gets in, as the certificate in force is not valid.

@@ -122,8 +122,8 @@ impl Mark {
             rejected: health.status.rejected.get(),
             cannot_read: health.status.failed_read.get().map(|failed| failed.error.clone()),
             retired: health.status.retired(),
-            stale: !health.current.is_fresh(now),
-            stopping: health.is_draining(),
+            stale: !health.current.freshness().is_fresh(now),
+            stopping: health.is_stopping(),
             open: health.break_glass.open(now).iter().map(|open| Arc::clone(&open.document.name)).collect(),
         }
     }

@@ -37,7 +37,8 @@ pub fn replica_report(
     let current = &health.current;
     // The order matters: a state loaded later is at least as new as those before it, and a hook that has left the
     // generation is already among the retired ones.
-    let (observed, age, stale) = (health.status.observed(), current.age(now), !current.is_fresh(now));
+    let (observed, age, stale) =
+        (health.status.observed(), current.freshness().age(now), !current.freshness().is_fresh(now));
     let rejection = health.status.rejected.get();
     let generation = current.load();
     let retired = health.status.retired();
@@ -64,7 +65,7 @@ pub fn replica_report(
         observed,
         age_seconds: age.map(|age| age.as_secs_f64()),
         stale,
-        stopping: health.is_draining(),
+        stopping: health.is_stopping(),
         faults: faults(health, (now, clock)),
         break_glass: open_glasses(&health.break_glass, (now, clock)),
         bypasses,

@@ -165,8 +165,8 @@ impl<'a> Attempt<'a> {
         !self.settled && self.read_by.unwrap_or(self.deadline) <= now
     }
 
-    /// The answer is there, and must be read by then.
-    pub(super) fn is_read_by(&mut self, deadline: Instant) {
+    /// The answer has arrived: reading it may take until `deadline`.
+    pub(super) fn allow_reading_until(&mut self, deadline: Instant) {
         self.read_by = Some(deadline);
     }
 

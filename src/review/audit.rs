@@ -12,7 +12,7 @@ use super::{
     context::ReviewContext,
     draft::Draft,
     record::{CallRecord, Ending},
-    status,
+    rejection,
 };
 use crate::telemetry::HookOutcome;
 use gatepost_api::{BreakGlass, StatusInfo, Verdict};
@@ -153,7 +153,7 @@ impl<'a> HookLine<'a> {
             HookOutcome::Cancelled => ("cancelled", None),
         };
         let error = match &call.ending {
-            Ending::OutOfTime(_) => Some(status::NOT_CALLED_IN_TIME.to_owned()),
+            Ending::OutOfTime(_) => Some(rejection::NOT_CALLED_IN_TIME.to_owned()),
             _ => call.failure().map(|failure| shortened_to(MAX_ERROR, &failure.class().to_string())),
         };
         Some(Self { hook: call.decider.name(), outcome, failure, error, took_us: call.took.as_micros() as u64 })

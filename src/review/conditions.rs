@@ -12,7 +12,7 @@ use std::{
 use smallvec::SmallVec;
 use tokio::{sync::oneshot, time::timeout_at};
 
-use super::status::{self, StatusError};
+use super::rejection::{self, StatusError};
 use crate::{
     live::{Authorizer, LiveHook, authorizer::Decided},
     telemetry::HookMetrics,
@@ -244,7 +244,7 @@ pub(super) struct Inputs<'a> {
 
 /// An evaluation that ends with the request's time is no failure of the hook's, which `Ignore` would pass over.
 fn out_of_time() -> ConditionsResult {
-    ConditionsResult::Refused(Box::new(status::out_of_time()))
+    ConditionsResult::Refused(Box::new(rejection::out_of_time()))
 }
 
 /// Is it too large to be read on a worker?
@@ -328,7 +328,7 @@ impl<'a> Access<'a> {
         checks: Vec<AccessCheck>,
         until: Instant,
     ) -> Result<(), StatusError> {
-        let out_of_time = |_| Box::new(status::out_of_time());
+        let out_of_time = |_| Box::new(rejection::out_of_time());
         let len = review.user.as_ref().map_or(0, Range::len);
         let theirs = review.clone();
         let reading = offload::run(len, move || user_of(&theirs));

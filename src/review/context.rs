@@ -13,7 +13,7 @@ use super::{
     bypass::BypassDecision,
     conditions::Access,
     object::{PatchFailure, PatchedObject, patched, room_for, scanned},
-    status::{self, StatusError},
+    rejection::{self, StatusError},
 };
 use crate::{
     live::{
@@ -198,7 +198,7 @@ impl<'a> ReviewContext<'a> {
         reading: impl FnOnce() -> Result<T, String> + Send + 'static,
     ) -> Result<T, StatusError> {
         let read = self.in_time(offload::run(bytes, reading)).await?;
-        read.map_err(|why| Box::new(status::internal(&why)))
+        read.map_err(|why| Box::new(rejection::internal(&why)))
     }
 
     /// Applies a patch, whose text has that many bytes, to the object of `review`, which is what `before` has made of it:
@@ -227,7 +227,7 @@ impl<'a> ReviewContext<'a> {
     /// Result of this work, within the request's time.
     pub(super) async fn in_time<T>(&self, work: impl Future<Output = T>) -> Result<T, StatusError> {
         let ended = timeout_at(self.caller.deadline.instant().into(), work).await;
-        ended.map_err(|_| Box::new(status::out_of_time()))
+        ended.map_err(|_| Box::new(rejection::out_of_time()))
     }
 
     /// Reads again what the cluster serves, within the request's time.

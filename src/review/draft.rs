@@ -6,7 +6,7 @@ use super::{
     context::ReviewContext,
     object::PatchedObject,
     record::{CallRecord, Ending},
-    status::StatusError,
+    rejection::StatusError,
 };
 use crate::{
     live::LiveHook,

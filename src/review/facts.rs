@@ -10,7 +10,7 @@ use bytestring::ByteString;
 use super::{
     conditions::{Conditions, is_large},
     context::ReviewContext,
-    status::{self, StatusError},
+    rejection::{self, StatusError},
 };
 use crate::live::{Namespaces, namespaces::NamespaceView};
 use gatepost_api::{Labels, Operation, Review, RuleTarget, Selector};
@@ -35,7 +35,7 @@ impl From<SelectorError> for StatusError {
     fn from(error: SelectorError) -> Self {
         match error {
             SelectorError::Refused(refusal) => refusal,
-            SelectorError::Unavailable(why) => Box::new(status::internal(&why)),
+            SelectorError::Unavailable(why) => Box::new(rejection::internal(&why)),
         }
     }
 }
@@ -51,13 +51,15 @@ pub(super) enum Missing {
 
 /// Reason why it is not known whether a selector matches.
 enum LookupError {
+    /// It can be decided once this has been looked up.
     Missing(Missing),
-    Known(SelectorError),
+    /// It cannot be decided.
+    Final(SelectorError),
 }
 
 impl From<StatusError> for LookupError {
     fn from(refusal: StatusError) -> Self {
-        Self::Known(SelectorError::Refused(refusal))
+        Self::Final(SelectorError::Refused(refusal))
     }
 }
 
@@ -142,7 +144,7 @@ impl<'a: 'r, 'r> Facts<'a, 'r> {
         let asked = asked.unwrap_or_else(|_| Err("the apiserver did not answer in time".to_owned()));
         self.namespace_answer = Some(match asked {
             Ok(Some(labels)) => Ok(Arc::new(labels)),
-            Ok(None) => Err(SelectorError::Refused(Box::new(status::namespace_not_found(&namespace)))),
+            Ok(None) => Err(SelectorError::Refused(Box::new(rejection::namespace_not_found(&namespace)))),
             Err(why) => Err(SelectorError::Unavailable(format!("looking up namespace \"{namespace}\": {why}"))),
         });
     }
@@ -182,9 +184,11 @@ impl<'a: 'r, 'r> Facts<'a, 'r> {
     /// selector over one of the object selector, as upstream.
     pub(super) fn selects(&self, of_namespace: &Selector, of_object: &Selector) -> Result<bool, SelectorError> {
         self.look(of_namespace, of_object).map_err(|error| match error {
-            LookupError::Known(error) => error,
+            LookupError::Final(error) => error,
             // `resolve` comes first.
-            LookupError::Missing(_) => SelectorError::Refused(Box::new(status::namespace_not_found(self.namespace()))),
+            LookupError::Missing(_) => {
+                SelectorError::Refused(Box::new(rejection::namespace_not_found(self.namespace())))
+            }
         })
     }
 
@@ -223,7 +227,7 @@ impl<'a: 'r, 'r> Facts<'a, 'r> {
         let writes = matches!(review.operation, Operation::Create | Operation::Update);
         if is_namespace && made.sub_resource.is_empty() && writes {
             if review.object.is_none() {
-                return Err(Box::new(status::no_object("object", "namespaceSelector")).into());
+                return Err(Box::new(rejection::no_object("object", "namespaceSelector")).into());
             }
             let own = self.own_labels()?;
             // The apiserver sets it by default, also where a hook before has taken it away.
@@ -235,7 +239,7 @@ impl<'a: 'r, 'r> Facts<'a, 'r> {
             return Ok(selector.matches(labels));
         }
         let by_documents = self.ctx.generation.snapshot.selects_namespace(selector, self.namespace());
-        by_documents.ok_or_else(|| Box::new(status::namespace_not_found(self.namespace())).into())
+        by_documents.ok_or_else(|| Box::new(rejection::namespace_not_found(self.namespace())).into())
     }
 
     /// Labels of the request's namespace. The caller knows best, then the cluster; `None` where no cluster is followed:
@@ -247,7 +251,7 @@ impl<'a: 'r, 'r> Facts<'a, 'r> {
         let Some(namespaces) = self.ctx.deps.namespaces.as_deref() else { return Ok(None) };
         match &self.namespace_answer {
             Some(Ok(labels)) => Ok(Some(labels)),
-            Some(Err(error)) => Err(LookupError::Known(error.clone())),
+            Some(Err(error)) => Err(LookupError::Final(error.clone())),
             None => self.followed_labels(namespaces).map(Some).ok_or(LookupError::Missing(Missing::Namespace)),
         }
     }
@@ -268,14 +272,14 @@ impl<'a: 'r, 'r> Facts<'a, 'r> {
         if matches!(self.namespace_labels_at_hand(), Err(LookupError::Missing(_))) {
             self.ask_about_namespace().await;
         }
-        let not_found = || Box::new(status::namespace_not_found(&self.review.namespace));
+        let not_found = || Box::new(rejection::namespace_not_found(&self.review.namespace));
         match self.namespace_labels_at_hand() {
             Ok(Some(labels)) => Ok(labels.clone()),
             Ok(None) => {
                 let written = self.ctx.generation.snapshot.namespace_labels(&self.review.namespace);
                 written.cloned().ok_or_else(not_found)
             }
-            Err(LookupError::Known(error)) => Err(error.into()),
+            Err(LookupError::Final(error)) => Err(error.into()),
             Err(LookupError::Missing(_)) => Err(not_found()),
         }
     }
@@ -289,7 +293,7 @@ impl<'a: 'r, 'r> Facts<'a, 'r> {
         if matches(self.own_labels()?) || matches(self.old_labels()?) {
             return Ok(true);
         }
-        let missing = |field| Box::new(status::no_object(field, "objectSelector")).into();
+        let missing = |field| Box::new(rejection::no_object(field, "objectSelector")).into();
         self.missing_object().map_or(Ok(false), |field| Err(missing(field)))
     }
 
@@ -324,7 +328,7 @@ impl<'a: 'r, 'r> Facts<'a, 'r> {
             return Err(LookupError::Missing(Missing::Objects));
         }
         let read = cell.get_or_init(|| {
-            metadata::labels(&self.review.bytes, place.clone()).map_err(|error| Box::new(status::internal(&error)))
+            metadata::labels(&self.review.bytes, place.clone()).map_err(|error| Box::new(rejection::internal(&error)))
         });
         read.as_ref().map(Option::as_ref).map_err(|refusal| refusal.clone().into())
     }

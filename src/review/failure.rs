@@ -1,13 +1,14 @@
 //! Failure policies: what becomes of a request where a hook or an initializer cannot do its part.
 //!
-//! Every such decision of a review is made here, and nowhere else.
+//! Every such decision of a review is made here. Where the request's own time is over no policy is asked: the phase refuses
+//! the request with 504 itself.
 
 use std::{sync::Arc, time::Duration};
 
 use super::{
     context::ReviewContext,
     facts::SelectorError,
-    status::{self, StatusError},
+    rejection::{self, StatusError},
 };
 use crate::telemetry::{HookOutcome, InitializerOutcome};
 use gatepost_api::{CallFailure, FailureKind, FailurePolicy, Initializer, ResourceInitializers, StatusInfo};
@@ -140,13 +141,13 @@ impl InitializerFailure {
     /// Rejection of the request.
     pub(super) fn refusal(self, name: &str) -> StatusError {
         Box::new(match self {
-            Self::Late(after) => status::initializer_late(name, after, None),
-            Self::Vacant | Self::Unproven => status::initializer_vacant(name),
-            Self::Unable(why) => status::initializer_failed(name, &why),
-            Self::DryRun => status::initializer_on_dry_run(name),
-            Self::Full => status::too_many_holds(name),
-            Self::NoRoom => status::no_room_to_initialize(name),
-            Self::Rejected(said) => status::initializer_rejected(name, *said),
+            Self::Late(after) => rejection::initializer_late(name, after, None),
+            Self::Vacant | Self::Unproven => rejection::initializer_vacant(name),
+            Self::Unable(why) => rejection::initializer_failed(name, &why),
+            Self::DryRun => rejection::initializer_on_dry_run(name),
+            Self::Full => rejection::too_many_holds(name),
+            Self::NoRoom => rejection::no_room_to_initialize(name),
+            Self::Rejected(said) => rejection::initializer_rejected(name, *said),
         })
     }
 
@@ -186,7 +187,7 @@ mod tests {
     #[test]
     fn selectors_fail_the_hook_without_labels_and_the_request_where_it_is_at_fault() {
         let unavailable = || SelectorError::Unavailable("down".into());
-        let refused = || SelectorError::Refused(Box::new(status::namespace_not_found("n")));
+        let refused = || SelectorError::Refused(Box::new(rejection::namespace_not_found("n")));
         assert!(matches!(unknown_selection(unavailable(), false), UnknownSelection::Fail(_)));
         assert!(matches!(unknown_selection(refused(), false), UnknownSelection::Reject(_)));
         assert!(matches!(unknown_selection(unavailable(), true), UnknownSelection::Skip));

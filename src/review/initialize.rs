@@ -24,7 +24,7 @@ use super::{
     draft::{Draft, Flow, InitializerTurn},
     facts::Facts,
     failure::{self, InitializerFailure, is_passed_over, is_unproven},
-    status::{self, StatusError},
+    rejection::{self, StatusError},
     verdict::MAX_WARNINGS,
 };
 use crate::telemetry::InitializerOutcome;
@@ -223,7 +223,7 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
         let had_less = one.is_some_and(|one| after < one.timeout);
         let slowest = self.draft.initializers.iter().max_by_key(|turn| turn.took);
         let slower = slowest.filter(|turn| had_less && turn.took > after).map(|turn| (&*turn.name, turn.took));
-        Box::new(status::initializer_late(name, after, slower))
+        Box::new(rejection::initializer_late(name, after, slower))
     }
 
     fn ended(&mut self, turn: InitializerTurn) {
@@ -261,7 +261,7 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
             Err(refusal) => refusal,
             pending => return pending,
         };
-        if *refusal != status::out_of_time() || !failure::all_pass_unselected(self.ctx, entry) {
+        if *refusal != rejection::out_of_time() || !failure::all_pass_unselected(self.ctx, entry) {
             return Err(refusal);
         }
         let late = InitializerFailure::Late(now().saturating_duration_since(self.ctx.began));
@@ -308,7 +308,7 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
                     self.pass_over(&one.name, &InitializerFailure::Unable(why.to_owned()));
                     continue;
                 }
-                if selected.unwrap_or_else(|_| Err(Box::new(status::out_of_time())))? {
+                if selected.unwrap_or_else(|_| Err(Box::new(rejection::out_of_time())))? {
                     names.push(&*one.name);
                 }
             }
@@ -349,7 +349,7 @@ impl<'a, 'd> InitializingPhase<'a, 'd> {
         };
         let what =
             format!("cannot find out whether you may {VERB:?} this resource: the authorizer cannot be asked: {why}");
-        Err(Box::new(status::internal(&what)))
+        Err(Box::new(rejection::internal(&what)))
     }
 
     async fn annotations(&self, review: &Review) -> Result<[Option<String>; 2], StatusError> {

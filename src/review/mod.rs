@@ -16,9 +16,9 @@ mod initialize;
 mod mutate;
 mod object;
 mod record;
+mod rejection;
 mod round;
 mod select;
-mod status;
 mod validate;
 mod verdict;
 
@@ -47,7 +47,7 @@ use gatepost_base::clock::now;
 pub async fn decide(deps: &AdmissionDeps, review: &Review, caller: &Caller) -> Verdict {
     let began = now();
     // Asked before the generation is taken, which is then at least as new as what was asked about.
-    let age = deps.current.age(began);
+    let age = deps.current.freshness().age(began);
     let generation = &*deps.current.enter();
     let bypass = BypassDecision::of(generation, deps.break_glass.open(began), review);
     let access = Access::new(deps.authorizer.as_deref());
@@ -82,14 +82,14 @@ fn check_freshness(ctx: &ReviewContext<'_>, draft: &mut Draft<'_>) -> Flow {
     if draft.skips_hooks || bypass.opens_everything() {
         return Flow::Continue(());
     }
-    let trusted = deps.current.trusted_for();
+    let trusted = deps.current.freshness().trusted_for();
     if age.is_none_or(|age| age >= trusted) {
         let rejected = age.is_none().then(|| deps.status.rejected.get()).flatten();
         draft.outcome = Some(RequestOutcome::Stale);
-        return draft.refuse(Box::new(status::stale(*age, trusted, rejected.as_deref())));
+        return draft.refuse(Box::new(rejection::stale(*age, trusted, rejected.as_deref())));
     }
     if caller.segment.is_some_and(|segment| deps.current.segments_are_unsettled(segment, now())) {
-        return draft.refuse(Box::new(status::segments_moved()));
+        return draft.refuse(Box::new(rejection::segments_moved()));
     }
     Flow::Continue(())
 }

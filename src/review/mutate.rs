@@ -26,9 +26,9 @@ use super::{
     failure,
     object::{PatchFailure, PatchedObject},
     record::{CallRecord, Change, Ending},
+    rejection,
     round::{self, Until},
     select::{self, Role, SelectedHook, Selection},
-    status,
 };
 use crate::{
     hooks::RequestKind,
@@ -324,7 +324,7 @@ impl<'a> MutatingPhase<'a, '_> {
         }
         if !self.ctx.bypass.opens_everything() {
             let causes = self.out_of_time_causes();
-            let _ = self.draft.refuse(Box::new(StatusInfo { causes, ..status::out_of_time() }));
+            let _ = self.draft.refuse(Box::new(StatusInfo { causes, ..rejection::out_of_time() }));
         }
     }
 
@@ -333,9 +333,9 @@ impl<'a> MutatingPhase<'a, '_> {
         let cause = |field: &str, message| StatusCause { reason: "Timeout".into(), message, field: field.to_owned() };
         let is_late = |call: &&CallRecord<'_>| matches!(call.ending, Ending::OutOfTime(_));
         let late = self.draft.calls.iter().filter(is_late);
-        let each = late.map(|call| cause(call.decider.name(), status::NOT_CALLED_IN_TIME.to_owned()));
+        let each = late.map(|call| cause(call.decider.name(), rejection::NOT_CALLED_IN_TIME.to_owned()));
         let more = Some(self.draft.left_out_calls()).filter(|more| *more > 0);
-        let more = more.map(|more| cause("", format!("{more} more hooks {}", status::NOT_CALLED_IN_TIME)));
+        let more = more.map(|more| cause("", format!("{more} more hooks {}", rejection::NOT_CALLED_IN_TIME)));
         each.chain(more).collect()
     }
 }
@@ -352,12 +352,12 @@ async fn apply(
     let proposed = record.change.take().map(|change| *change);
     let ProposedPatch { text, .. } = record.patch().cloned()?;
     let (name, size) = (record.decider.name(), text.len());
-    let refused = |why: &str| Change::Refused(Box::new(status::patch_refused(name, why)));
+    let refused = |why: &str| Change::Refused(Box::new(rejection::patch_refused(name, why)));
     let (change, changed) = match proposed {
         Some(Change::Proposed(Ok(patch))) => match ctx.apply(patch, size, review, before).await {
             Ok(Ok(None)) => (Change::Unchanged(text), None),
             Ok(Ok(Some(changed))) => (Change::Patched(text), Some(Arc::new(changed))),
-            Ok(Err(PatchFailure::NoRoom)) => (Change::Refused(Box::new(status::no_room(name))), None),
+            Ok(Err(PatchFailure::NoRoom)) => (Change::Refused(Box::new(rejection::no_room(name))), None),
             Ok(Err(PatchFailure::Inapplicable(why))) => (refused(&why), None),
             Ok(Err(PatchFailure::TooLarge(which))) => {
                 record.fail(fail_open_override, CallFailure::PatchOverLimit(which));

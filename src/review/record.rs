@@ -10,7 +10,7 @@ use bytes::Bytes;
 use super::{
     context::ReviewContext,
     failure::fails_open,
-    status::{self, StatusError},
+    rejection::{self, StatusError},
 };
 use crate::{
     hooks::{AnswerHold, Reply},
@@ -300,7 +300,7 @@ impl<'a> CallRecord<'a> {
         Some(match (&self.ending, self.change.as_deref()) {
             // Without room (503) or time (504) to apply it, the patch is not at fault.
             (_, Some(Change::Refused(refusal))) if refusal.code == 500 => (RejectionCause::PatchRefused, refusal.code),
-            (Ending::Answered(answer), _) => (RejectionCause::Denied, status::denial_code(answer.denial.as_ref()?)),
+            (Ending::Answered(answer), _) => (RejectionCause::Denied, rejection::denial_code(answer.denial.as_ref()?)),
             (Ending::FailedClosed(_), _) => (RejectionCause::FailedClosed, 500),
             (Ending::DryRunRefused, _) => (RejectionCause::FailedClosed, 400),
             _ => return None,

@@ -1,4 +1,5 @@
-//! The words of every rejection. Source: `docs/reference/webhook-semantics.md` §4.3, §6, §9.2, §10.
+//! What a rejected client reads: the `Status` of each rejection. What a failed call says of itself is
+//! `gatepost_api::CallFailure`. Source: `docs/reference/webhook-semantics.md` §4.3, §6, §9.2, §10.
 
 use std::time::Duration;
 

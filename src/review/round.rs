@@ -64,16 +64,16 @@ pub(super) async fn ask<'a>(
             arrived = round.responses.take() => {
                 let now = now();
                 for (tag, result) in arrived {
-                    round.arrived(tag, result, now);
+                    round.on_arrival(tag, result, now);
                 }
             }
             Some(decoded) = round.decoding.join_next(), if !round.decoding.is_empty() => match decoded {
-                Ok((tag, answer, hold)) => round.answered(tag, answer, hold, now()),
+                Ok((tag, answer, hold)) => round.on_answer(tag, answer, hold, now()),
                 Err(error) => error.try_into_panic().map_or((), |panic| resume_unwind(panic)),
             },
             // It may ring for a hook that has answered meanwhile; then it is only reset.
             () = &mut alarm => {
-                round.ring(now());
+                round.on_alarm(now());
                 if let Some(next) = round.next_alarm() {
                     set_for = next;
                     alarm.as_mut().reset(next.into());
@@ -164,13 +164,13 @@ impl<'a, 'r> Round<'a, 'r> {
         let side_effects = hook.live.target.side_effects();
         if self.review.dry_run && !side_effects.none_for(true) {
             if side_effects == SideEffects::Undeclared {
-                self.fail(tag, CallFailure::SideEffectsUndeclared, Duration::ZERO);
+                self.settle_as_failed(tag, CallFailure::SideEffectsUndeclared, Duration::ZERO);
             } else {
                 self.records[tag].ending = Ending::DryRunRefused;
-                self.settled(tag);
+                self.finish(tag);
             }
         } else if let Some(unable) = &hook.unable {
-            self.fail(tag, (**unable).clone(), Duration::ZERO);
+            self.settle_as_failed(tag, (**unable).clone(), Duration::ZERO);
         } else {
             self.ask(tag);
         }
@@ -182,7 +182,7 @@ impl<'a, 'r> Round<'a, 'r> {
         let target = &attempt.live.target;
         let body = match self.encodings.get(target.protocol().into()) {
             Ok(body) => body,
-            Err(failure) => return self.fail(tag, failure, now() - self.began),
+            Err(failure) => return self.settle_as_failed(tag, failure, now() - self.began),
         };
         attempt.open = true;
         let retry_state = attempt.retry_state();
@@ -208,20 +208,20 @@ impl<'a, 'r> Round<'a, 'r> {
         self.attempts.iter().filter_map(Attempt::alarm).chain(self.ends).min()
     }
 
-    /// Something came back from a hook.
-    fn arrived(&mut self, tag: u32, result: Result<Reply, FailedCall>, now: Instant) {
+    /// The call with this tag ended: with a reply, or without one.
+    fn on_arrival(&mut self, tag: u32, result: Result<Reply, FailedCall>, now: Instant) {
         let tag = tag as usize;
         let Some(attempt) = self.attempts.get_mut(tag).filter(|attempt| !attempt.settled) else { return };
         attempt.open = false;
         let reply = match result {
             Ok(reply) => reply,
-            Err(lost) => return self.failed(tag, lost, now),
+            Err(lost) => return self.on_failure(tag, lost, now),
         };
         if let NextStep::Rest(pause) = attempt.next(&CallResult::Reply(&reply), now) {
             let hook = &attempt.live.hook.name;
             let Reply::Http(HttpReply { status, .. }) = &reply else { return };
             tracing::debug!(%hook, status, delay = ?pause, "a hook asks to be called later (Retry-After)");
-            return self.rings_by(now + pause);
+            return self.wake_by(now + pause);
         }
         let hold = reply.hold();
         let hook_type = attempt.live.hook.hook_type;
@@ -230,18 +230,18 @@ impl<'a, 'r> Round<'a, 'r> {
             Protocol::Grpc => None,
         };
         if reply.cost() >= LARGE {
-            attempt.is_read_by(self.ctx.caller.deadline.instant());
+            attempt.allow_reading_until(self.ctx.caller.deadline.instant());
             let (uid, has_object) = (self.review.uid.clone(), self.review.object.is_some());
             let decoding = offload::run(reply.cost(), move || decode(hook_type, form, &uid, has_object, reply));
             self.decoding.spawn(async move { (tag, decoding.await, hold) });
             return;
         }
         let answer = decode(hook_type, form, &self.review.uid, self.review.object.is_some(), reply);
-        self.answered(tag, answer, hold, now);
+        self.on_answer(tag, answer, hold, now);
     }
 
-    /// Answer or failure of the call with this tag, and the memory that it holds.
-    fn answered(&mut self, tag: usize, answer: Result<Decoded, CallFailure>, hold: AnswerHold, now: Instant) {
+    /// The reply of the call with this tag is decoded: an answer, or a failure.
+    fn on_answer(&mut self, tag: usize, answer: Result<Decoded, CallFailure>, hold: AnswerHold, now: Instant) {
         if self.attempts.get(tag).is_none_or(|attempt| attempt.settled) {
             return;
         }
@@ -249,15 +249,15 @@ impl<'a, 'r> Round<'a, 'r> {
             Ok(decoded) => decoded.failure.as_ref(),
             Err(failure) => Some(failure),
         };
-        if failure.is_some_and(|failure| self.asks_again(tag, failure, ProcessingEvidence::Perhaps, now)) {
+        if failure.is_some_and(|failure| self.ask_again(tag, failure, ProcessingEvidence::Perhaps, now)) {
             return;
         }
         self.settle(tag, answer, hold, now.duration_since(self.began));
     }
 
-    /// Nothing came back from a hook.
-    fn failed(&mut self, tag: usize, FailedCall { failure, evidence }: FailedCall, now: Instant) {
-        if self.asks_again(tag, &failure, evidence, now) {
+    /// The call with this tag ended without a reply.
+    fn on_failure(&mut self, tag: usize, FailedCall { failure, evidence }: FailedCall, now: Instant) {
+        if self.ask_again(tag, &failure, evidence, now) {
             return;
         }
         let Some(attempt) = self.attempts.get(tag) else { return };
@@ -270,11 +270,11 @@ impl<'a, 'r> Round<'a, 'r> {
             }
             failure => failure,
         };
-        self.fail(tag, failure, now.duration_since(self.began));
+        self.settle_as_failed(tag, failure, now.duration_since(self.began));
     }
 
-    /// There is no usable answer. Asks the hook again where its attempt says so.
-    fn asks_again(&mut self, tag: usize, failure: &CallFailure, evidence: ProcessingEvidence, now: Instant) -> bool {
+    /// Asks the hook again if its attempt allows that; returns true if so.
+    fn ask_again(&mut self, tag: usize, failure: &CallFailure, evidence: ProcessingEvidence, now: Instant) -> bool {
         let Some(attempt) = self.attempts.get_mut(tag) else { return false };
         match attempt.next(&CallResult::Failure(failure, evidence), now) {
             NextStep::Resend(_) => {}
@@ -286,12 +286,12 @@ impl<'a, 'r> Round<'a, 'r> {
     }
 
     /// Settles hooks that have run out of time, and calls those again whose rest is over.
-    fn ring(&mut self, now: Instant) {
+    fn on_alarm(&mut self, now: Instant) {
         for tag in 0..self.attempts.len() {
             let attempt = &mut self.attempts[tag];
             if attempt.is_late(now) {
                 let allowed = attempt.allowed(self.began);
-                self.fail(tag, CallFailure::Timeout(allowed), now.duration_since(self.began));
+                self.settle_as_failed(tag, CallFailure::Timeout(allowed), now.duration_since(self.began));
             } else if attempt.wakes(now) {
                 attempt.live.metrics.repeated(Repeat::RetryAfter);
                 self.ask(tag);
@@ -299,19 +299,19 @@ impl<'a, 'r> Round<'a, 'r> {
         }
     }
 
-    /// There is no answer, or the hook must not be called.
-    fn fail(&mut self, tag: usize, failure: CallFailure, took: Duration) {
+    /// Settles the call with this tag without an answer: there is none, or the hook must not be called.
+    fn settle_as_failed(&mut self, tag: usize, failure: CallFailure, took: Duration) {
         self.settle(tag, Err(failure), AnswerHold::default(), took);
     }
 
     fn settle(&mut self, tag: usize, result: Result<Decoded, CallFailure>, hold: AnswerHold, took: Duration) {
         let Some(attempt) = self.attempts.get(tag) else { return };
         self.records[tag].settle(result, attempt.fail_open_override, hold, took);
-        self.settled(tag);
+        self.finish(tag);
     }
 
-    /// The record of this attempt has its end.
-    fn settled(&mut self, tag: usize) {
+    /// Counts a call whose record is complete, and ends the round if that decides it.
+    fn finish(&mut self, tag: usize) {
         let (Some(attempt), Some(record)) = (self.attempts.get_mut(tag), self.records.get_mut(tag)) else { return };
         attempt.settled = true;
         self.running -= 1;
@@ -323,7 +323,7 @@ impl<'a, 'r> Round<'a, 'r> {
             }
         });
         if record.rejects() && self.ends.is_none() {
-            self.rejected();
+            self.on_rejection();
         }
         while self.attempts.get(self.in_order).is_some_and(|attempt| attempt.settled) {
             let record = &self.records[self.in_order];
@@ -333,7 +333,7 @@ impl<'a, 'r> Round<'a, 'r> {
     }
 
     /// There is a first reason to reject.
-    fn rejected(&mut self) {
+    fn on_rejection(&mut self) {
         let Until::Rejected(reasons) = self.until else { return };
         let grace = match reasons {
             Reasons::First => Duration::ZERO,
@@ -342,11 +342,11 @@ impl<'a, 'r> Round<'a, 'r> {
         };
         let end = self.ctx.caller.deadline.within(now(), grace).instant();
         self.ends = Some(end);
-        self.rings_by(end);
+        self.wake_by(end);
     }
 
     /// Has the alarm ring by then.
-    fn rings_by(&mut self, moment: Instant) {
+    fn wake_by(&mut self, moment: Instant) {
         self.sooner = Some(self.sooner.map_or(moment, |first| first.min(moment)));
     }
 

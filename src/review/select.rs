@@ -14,7 +14,7 @@ use super::{
     draft::Draft,
     facts::{Facts, Missing},
     failure::{self, UnknownSelection},
-    status::{self, StatusError},
+    rejection::{self, StatusError},
 };
 use crate::{
     live::{LiveHook, Rotation, discovery::DiscoveryView},
@@ -283,13 +283,13 @@ pub(super) fn role<'a>(
     };
     match conditions {
         None | Some(ConditionsResult::Asked) => {}
-        Some(ConditionsResult::Excluded) => return Ok(Role::Unmet(UnmetHook(live, UnmetConditions::Excluded))),
+        Some(ConditionsResult::Excluded) => return Ok(Role::Unmet(UnmetHook(live, UnmetConditions::False))),
         Some(ConditionsResult::Failed(why)) => {
-            let unmet = UnmetHook(live, UnmetConditions::Failed);
+            let unmet = UnmetHook(live, UnmetConditions::Error);
             return match failure::fails_open(live.hook.failure_policy, fail_open_override) {
                 true => Ok(Role::Unmet(unmet)),
                 false => {
-                    let refusal = Box::new(status::conditions_failed(facts.review, why));
+                    let refusal = Box::new(rejection::conditions_failed(facts.review, why));
                     Err(SelectionError { refusal, unmet: Some(unmet) })
                 }
             };

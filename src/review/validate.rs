@@ -4,9 +4,9 @@ use super::{
     context::ReviewContext,
     draft::{Draft, Flow},
     facts::Facts,
+    rejection,
     round::{self, Until},
     select::{self, Selection, SelectionError},
-    status,
 };
 use crate::live::discovery::DiscoveryView;
 use gatepost_api::{HookType, Review};
@@ -28,7 +28,7 @@ pub(super) async fn validate<'a>(ctx: &'a ReviewContext<'a>, draft: &mut Draft<'
         return Flow::Continue(());
     }
     if ctx.is_out_of_time() && !ctx.bypass.opens_everything() {
-        return draft.refuse(Box::new(status::out_of_time()));
+        return draft.refuse(Box::new(rejection::out_of_time()));
     }
     let mut calls = round::ask(ctx, &selected.hooks, review, Until::Rejected(ctx.deps.reasons)).await;
     calls.iter_mut().enumerate().for_each(|(index, call)| call.index = index);

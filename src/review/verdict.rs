@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 use super::{
     record::{CallRecord, Change, Ending},
-    status,
+    rejection,
 };
 use crate::telemetry::DroppedAnnotation;
 use gatepost_api::{HookType, StatusCause, StatusInfo, Verdict};
@@ -117,11 +117,11 @@ impl<'a> Parts<'a> {
         }
         match &call.ending {
             Ending::Answered(answer) => {
-                rejections.extend(answer.denial.as_ref().map(|denial| (name, status::denied(name, denial))));
+                rejections.extend(answer.denial.as_ref().map(|denial| (name, rejection::denied(name, denial))));
             }
             Ending::FailedOpen(_) => annotations.add(failed_open(call.hook_type), &key(call), name),
-            Ending::FailedClosed(failure) => rejections.push((name, status::failed(name, failure))),
-            Ending::DryRunRefused => rejections.push((name, status::dry_run_refused(name))),
+            Ending::FailedClosed(failure) => rejections.push((name, rejection::failed(name, failure))),
+            Ending::DryRunRefused => rejections.push((name, rejection::dry_run_refused(name))),
             Ending::OutOfTime(_) | Ending::Unproven => return,
             Ending::Cancelled => {}
         }

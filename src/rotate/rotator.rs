@@ -217,7 +217,7 @@ impl Rotator {
     fn stamp(&self, started: Moment) {
         let in_force = self.current.load();
         if in_force.number > 0 {
-            self.current.stamp_read(started);
+            self.current.freshness().stamp_read(started);
             if let Some(keeper) = &self.in_force {
                 let (digest, revision) = (in_force.digest.clone(), in_force.revision.clone());
                 keeper.send_replace(Some(InForce {
@@ -361,7 +361,7 @@ impl Rotator {
     /// Takes contents that must not decide anything yet, for what they let past unasked. A configuration that a former
     /// process has had in force decides while it is fresh.
     async fn take_undated(&mut self, contents: Contents) {
-        if self.current.is_fresh(Instant::now().into_std()) {
+        if self.current.freshness().is_fresh(Instant::now().into_std()) {
             self.apply_break_glass(break_glass(&contents.files));
         } else {
             self.judge(contents).await;
@@ -421,7 +421,7 @@ impl Rotator {
         }
         self.report_retired();
         self.current.publish(Arc::clone(&new));
-        self.report_workers();
+        self.refresh_workers();
         self.report_missing_connections(new.hooks.len());
         let probing = new.hooks.iter().filter(|live| !live.is_in_place()).count();
         let (revision, hooks) = (&new.revision, new.hooks.len());
@@ -436,7 +436,7 @@ impl Rotator {
     }
 
     /// Has each worker let go of the generation it entered last: an idle one would keep it from draining.
-    fn report_workers(&self) {
+    fn refresh_workers(&self) {
         for worker in self.placements.workers() {
             let current = Arc::clone(&self.current);
             worker.spawn(async move { current.refresh() });
@@ -554,9 +554,9 @@ impl Rotator {
             since: before.as_ref().map_or_else(SystemTime::now, |before| before.since),
             count: before.map_or(0, |before| before.count) + 1,
         }));
-        let stale = !self.current.is_fresh(Instant::now().into_std());
+        let stale = !self.current.freshness().is_fresh(Instant::now().into_std());
         if stale && !self.read_failures.logged_stale {
-            tracing::error!(after = ?self.current.trusted_for(), "the configuration is stale: every request is refused until it \
+            tracing::error!(after = ?self.current.freshness().trusted_for(), "the configuration is stale: every request is refused until it \
                                                    can be read");
             self.read_failures.logged_stale = true;
         }

@@ -1,4 +1,5 @@
-//! Certificates: looks at the TLS files as often as at the configuration, and keeps an eye on what ends soon.
+//! Certificates: reads our own TLS files as often as the configuration, and warns of certificates that expire soon. The
+//! files of hooks are part of the configuration, and are read with it: see `source`.
 
 use std::{
     sync::Arc,

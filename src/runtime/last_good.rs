@@ -66,7 +66,7 @@ impl FirstGeneration {
             candidate => Some(candidate?),
         };
         match (as_of.filter(|_| candidate.is_some()), &read) {
-            (Some(as_of), _) => health.current.stamp_read(as_of),
+            (Some(as_of), _) => health.current.freshness().stamp_read(as_of),
             (None, Err(error)) if candidate.is_some() => tracing::error!(%error, "no review is accepted yet"),
             (None, _) => {}
         }

@@ -376,8 +376,8 @@ impl Scrape {
             mutating.clone().try_for_each(|hook| counter(out, &hook.labels(), hook.counters.in_vain.load(Relaxed)))
         })?;
         for (table, how) in [
-            (&table::HOOK_CONDITION_EXCLUSIONS, UnmetConditions::Excluded),
-            (&table::HOOK_CONDITION_ERRORS, UnmetConditions::Failed),
+            (&table::HOOK_CONDITION_EXCLUSIONS, UnmetConditions::False),
+            (&table::HOOK_CONDITION_ERRORS, UnmetConditions::Error),
         ] {
             family(encoder, table, |out| {
                 let count = |hook: &Counted| hook.counters.unmet[how as usize].load(Relaxed);

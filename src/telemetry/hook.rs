@@ -73,13 +73,13 @@ labels! {
     }
 }
 
-/// Way in which the match conditions of a hook let it not be called.
+/// Why its match conditions kept a hook from being called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnmetConditions {
-    /// One of them is false.
-    Excluded,
-    /// None is false, and some have no value: the hook is skipped, or the request rejected.
-    Failed,
+    /// A condition is false.
+    False,
+    /// No condition is false, and at least one has no value: the hook is skipped, or the request rejected.
+    Error,
 }
 
 /// Counters of one hook, resolved once so that the hot path takes no lock and looks nothing up.
@@ -183,7 +183,7 @@ impl HookMetrics {
         self.in_vain.fetch_add(1, Relaxed);
     }
 
-    /// A review meant it, and its match conditions were not met.
+    /// A review matched its rules, and its match conditions kept it from being called.
     pub fn conditions_unmet(&self, how: UnmetConditions) {
         self.unmet[how as usize].fetch_add(1, Relaxed);
     }

@@ -231,9 +231,9 @@ impl Metrics {
     }
 }
 
-/// Beyond this many names, counters that nobody holds any longer are forgotten when a new name comes: a configuration
-/// that keeps inventing names must not grow us for ever.
-const MAX_UNUSED_NAMES: usize = 4096;
+/// Number of names from which on a new name removes the counters that nothing uses any longer, so that a configuration
+/// whose names keep changing does not fill the memory.
+const NAMES_BEFORE_REMOVAL: usize = 4096;
 
 /// Counters by name.
 #[derive(Debug)]
@@ -249,7 +249,7 @@ impl<T> ByName<T> {
     /// Value of that name, the same one at every call while it is in use.
     pub(super) fn get(&self, name: &Arc<str>, new: impl FnOnce() -> T) -> Arc<T> {
         let mut named = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if named.len() >= MAX_UNUSED_NAMES && !named.contains_key(name) {
+        if named.len() >= NAMES_BEFORE_REMOVAL && !named.contains_key(name) {
             named.retain(|_, counters| Arc::strong_count(counters) > 1);
         }
         named.entry(Arc::clone(name)).or_insert_with(|| Arc::new(new())).clone()

@@ -190,9 +190,9 @@ families! {
     CONFIG_READ_DURATION = Histogram "gatepost_config_read_duration_seconds" []
         "Duration of successful reads of the configuration.";
     TLS_RELOADS = Counter "gatepost_tls_reloads_total" ["outcome"]
-        "Changes of the TLS files: replaced (new connections use them) or rejected (the last good ones stay).";
+        "Changes of our own TLS files (those of hooks are part of the configuration): replaced (new connections use them) or rejected (the last good ones stay).";
     CERTIFICATE_EXPIRY = Gauge "gatepost_certificate_expiry_seconds" ["certificate"]
-        "Time until a certificate expires, negative afterwards: server (our own), client-ca (the callers' authority), hook:<name> (what the configuration holds for a hook).";
+        "Time until a certificate expires, negative afterwards: server (our own), client-ca (the callers' authority), hook:<name> (one that the configuration holds for a hook).";
     AUDIT_LOST = Counter "gatepost_audit_lost_total" []
         "Audit lines that were lost because the queue was full or the write failed.";
     BUILD_INFO = Gauge "gatepost_build_info" ["version", "arch", "os"]

@@ -35,7 +35,7 @@ impl Sidecar for AdoptionSidecar {
     }
 
     fn limit_read_age(&self, age: Option<Duration>) {
-        self.current.trust_for(age.unwrap_or(STALE_AFTER));
+        self.current.freshness().trust_for(age.unwrap_or(STALE_AFTER));
     }
 
     fn metrics(&self) -> &AdoptionMetrics {

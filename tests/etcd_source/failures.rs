@@ -44,7 +44,7 @@ impl Watcher {
         let thread = thread::spawn(move || {
             let mut oldest = Duration::ZERO;
             while !ended.load(Ordering::SeqCst) {
-                oldest = oldest.max(current.age(Instant::now()).expect("it was read once"));
+                oldest = oldest.max(current.freshness().age(Instant::now()).expect("it was read once"));
                 thread::sleep(Duration::from_millis(5));
             }
             oldest
@@ -83,9 +83,9 @@ fn the_leader_is_killed(program: &Path) {
     cluster.kill(second);
     let last = (0..3).find(|index| ![leader, second].contains(index)).unwrap();
     Reader::open(place(vec![cluster.url(last)])).fails_with("no leader");
-    wait("staleness", || (!running.current.is_fresh(Instant::now())).then_some(()));
+    wait("staleness", || (!running.current.freshness().is_fresh(Instant::now())).then_some(()));
     cluster.start_node(second);
-    wait("freshness", || running.current.is_fresh(Instant::now()).then_some(()));
+    wait("freshness", || running.current.freshness().is_fresh(Instant::now()).then_some(()));
 }
 
 fn a_silent_member_is_passed_over(program: &Path) {
@@ -109,17 +109,17 @@ fn all_nodes_stop(program: &Path) {
     let running = sidecar(place(cluster.urls()));
     until_hook(&running, "one.example.com");
     cluster.kill(0);
-    wait("staleness", || (!running.current.is_fresh(Instant::now())).then_some(()));
+    wait("staleness", || (!running.current.freshness().is_fresh(Instant::now())).then_some(()));
     assert_eq!(hooks(&running), ["one.example.com"], "what was in force stays, and is not trusted");
     cluster.start_node(0);
-    wait("freshness", || running.current.is_fresh(Instant::now()).then_some(()));
+    wait("freshness", || running.current.freshness().is_fresh(Instant::now()).then_some(()));
     cluster.put(&format!("{PREFIX}a"), &configuration("two.example.com"));
     until_hook(&running, "two.example.com");
 
     // A sidecar that starts while nobody is there refuses until somebody is.
     cluster.kill(0);
     let late = sidecar(place(cluster.urls()));
-    assert_eq!(late.current.age(Instant::now()), None);
+    assert_eq!(late.current.freshness().age(Instant::now()), None);
     cluster.start_node(0);
     until_hook(&late, "two.example.com");
 }

@@ -122,7 +122,7 @@ fn garbage_in_a_key_is_rejected(program: &Path) {
     let rejected = wait("a rejection", || running.health.status.rejected.get());
     assert!(rejected.problems.iter().any(|problem| problem.file == "broken"), "{rejected:?}");
     assert_eq!(hooks(&running), ["one.example.com"]);
-    assert!(running.current.is_fresh(std::time::Instant::now()));
+    assert!(running.current.freshness().is_fresh(std::time::Instant::now()));
     cluster.delete(&format!("{PREFIX}broken"));
     wait("no rejection", || running.health.status.rejected.get().is_none().then_some(()));
 }

@@ -71,7 +71,7 @@ fn stale(gate: &AdmissionDeps) -> AdmissionDeps {
     let now = Instant::now();
     let current = Current::new(now.checked_sub(Duration::from_secs(60)).unwrap_or(now));
     current.publish(gate.current.load());
-    current.stamp(now.checked_sub(STALE_AFTER).unwrap_or(now));
+    current.freshness().stamp(now.checked_sub(STALE_AFTER).unwrap_or(now));
     let (metrics, audit) = (Arc::new(Metrics::new(1)), Arc::new(Audit::off()));
     AdmissionDeps {
         current: Arc::new(current),

@@ -86,8 +86,10 @@ async fn missing_file_is_named_and_the_last_good_configuration_stays() {
         );
 
         let since = Instant::now();
-        until("its age grows", || current.age(since + Duration::from_millis(1)).is_some_and(|age| !age.is_zero()))
-            .await;
+        until("its age grows", || {
+            current.freshness().age(since + Duration::from_millis(1)).is_some_and(|age| !age.is_zero())
+        })
+        .await;
         fs::create_dir_all(folder).unwrap();
         let _ = fs::remove_file(folder.join("gatepost.yaml"));
         configured.write(&document(&[entry, hook("b.example.com", &a.url(), "")]));
@@ -133,7 +135,7 @@ async fn file_emptied_for_a_while_switches_nothing_off() {
     let message = configured.running.health.status.rejected.get().unwrap().problems[0].to_string();
     assert!(message.starts_with("gatepost.yaml: holds no document, which "), "{message}");
     let rejected_at = Instant::now();
-    until("it was read again", || current.age(rejected_at).is_some_and(|age| age.is_zero())).await;
+    until("it was read again", || current.freshness().age(rejected_at).is_some_and(|age| age.is_zero())).await;
     assert!(std::sync::Arc::ptr_eq(&before, &current.load()), "the hook is asked as before");
     fs::write(&path, document(std::slice::from_ref(&entry))).unwrap();
     until("it is whole again", || configured.running.health.status.rejected.get().is_none()).await;
@@ -284,7 +286,7 @@ async fn clock_set_back_does_not_hide_a_change_of_a_file() {
         File::options().write(true).open(&new).unwrap().set_modified(time).unwrap();
         fs::rename(&new, &path).unwrap();
         until(name, || &*current.load().hooks[0].hook.name == name).await;
-        assert!(current.is_fresh(Instant::now()), "{name}");
+        assert!(current.freshness().is_fresh(Instant::now()), "{name}");
     }
     tokio::task::spawn_blocking(|| drop(configured)).await.expect("stops");
 }

@@ -32,9 +32,9 @@ async fn invalid_change_leaves_the_last_good_configuration_deciding() {
     assert_eq!(ended.status, Some(0));
     assert_eq!(a.seen().len(), 1, "asked, without a probe");
     let rejected_at = std::time::Instant::now();
-    let read_later = || current.age(rejected_at).is_some_and(|age| age.is_zero());
+    let read_later = || current.freshness().age(rejected_at).is_some_and(|age| age.is_zero());
     until("it was read again after that", read_later).await;
-    assert!(current.age(std::time::Instant::now()).expect("read") < STALE_AFTER);
+    assert!(current.freshness().age(std::time::Instant::now()).expect("read") < STALE_AFTER);
 
     configured.write(&document(&[entry]));
     until("it is good again", || configured.running.health.status.rejected.get().is_none()).await;

@@ -117,7 +117,7 @@ async fn configuration_rejected_as_a_whole_leaves_the_one_in_force() {
     assert!(in_use(&running).is_some_and(|why| why.contains("is rejected")));
     until("it is read again", || running.health.status.rejected.get().is_some_and(|rejected| rejected.is_whole()))
         .await;
-    assert!(running.current.is_fresh(std::time::Instant::now()));
+    assert!(running.current.freshness().is_fresh(std::time::Instant::now()));
     stop(running).await;
 }
 

@@ -31,7 +31,7 @@ async fn shutdown_finishes_calls_and_takes_no_new_connection() {
     rest.send_data(message.split_to(10_000), false).expect("sent");
     until("the call is read", || sidecar.front.inflight.bytes() > 0).await;
     sidecar.shutdown.send(()).expect("serving");
-    until("draining", || sidecar.health.is_draining()).await;
+    until("draining", || sidecar.health.is_stopping()).await;
     rest.send_data(message, true).expect("sent");
     ended(response).await.assert_allowed("1");
     let drained = timeout(LONG, sidecar.serving).await.expect("in time").expect("joined");
@@ -61,7 +61,7 @@ async fn unix_socket_serves_until_shutdown() {
     let listener = tokio::net::UnixListener::bind(&path).expect("binds");
     let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
     let sidecar = front::serving(FrontLimits::default(), nowhere, Bound::Unix(listener));
-    sidecar.current.stamp(Instant::now());
+    sidecar.current.freshness().stamp(Instant::now());
     let caller = front::over(tokio::net::UnixStream::connect(&path).await.expect("connects")).await;
     caller.review("1", 100_000).await.assert_allowed("1");
 }
@@ -192,7 +192,7 @@ async fn shutdown_lets_a_writing_caller_over_tls_read_its_last_answer() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
     let address = listener.local_addr().expect("address");
     let sidecar = front::serving(FrontLimits::default(), address, Bound::Tls(listener, tls));
-    sidecar.current.stamp(Instant::now() + Duration::from_secs(3600));
+    sidecar.current.freshness().stamp(Instant::now() + Duration::from_secs(3600));
     let stream = tls::connect(address, &client(&authority, None, &["h2"], BOTH)).await.expect("shakes hands");
     drained_under(sidecar, stream).await;
 }
@@ -206,7 +206,7 @@ async fn shutdown_lets_a_writing_caller_over_http1_read_its_last_answer() {
     stream.write_all(webhook::head(&request).as_bytes()).await.expect("sent");
     until("the request is read", || sidecar.front.inflight.requests() == 1).await;
     sidecar.shutdown.send(()).expect("serving");
-    until("draining", || sidecar.health.is_draining()).await;
+    until("draining", || sidecar.health.is_stopping()).await;
     stream.write_all(&whole).await.expect("sent");
     for _ in 0..200 {
         stream.write_all(b"GET /more HTTP/1.1\r\n").await.expect("it is read");

@@ -256,7 +256,7 @@ fn read_at(mut gate: AdmissionDeps, started: Option<Instant>) -> AdmissionDeps {
     let current = Current::new(now.checked_sub(Duration::from_secs(60)).unwrap_or(now));
     current.publish(gate.current.load());
     if let Some(started) = started {
-        current.stamp(started);
+        current.freshness().stamp(started);
     }
     gate.current = Arc::new(current);
     gate
@@ -274,7 +274,7 @@ async fn stale_config_rejects_requests_and_calls_no_hook() {
         assert_eq!(refusal.retry_after_seconds, 1);
         assert_eq!(a.seen().len(), before, "nobody was asked");
 
-        stale.current.stamp(Instant::now());
+        stale.current.freshness().stamp(Instant::now());
         assert!(ask(&stale, create_pod("2", 100)).await.allowed(), "the first good read ends it");
     }
 }
@@ -299,7 +299,7 @@ async fn generation_is_taken_after_its_age_is_checked() {
     let (first, now) = (gate.current.load(), Instant::now());
     let current = Arc::new(Current::by(slept_meanwhile, now));
     current.publish(Arc::clone(&first));
-    current.stamp(now);
+    current.freshness().stamp(now);
     gate.current = Arc::clone(&current);
     let (digest, snapshot) = (String::new(), Arc::clone(&first.snapshot));
     let (hooks, bypassed, initializers) = Default::default();

@@ -40,7 +40,7 @@ fn aged(gate: &AdmissionDeps, age: Option<Duration>) -> AdmissionDeps {
     let current = Current::new(now.checked_sub(Duration::from_secs(60)).unwrap_or(now));
     current.publish(gate.current.load());
     if let Some(started) = age.and_then(|age| now.checked_sub(age)) {
-        current.stamp(started);
+        current.freshness().stamp(started);
     }
     let (metrics, audit) = (Arc::clone(&gate.metrics), Arc::new(Audit::off()));
     AdmissionDeps {

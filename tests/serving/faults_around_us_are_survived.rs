@@ -139,7 +139,8 @@ async fn a_hook_whose_name_is_not_found_fails_by_name_and_its_policy_decides() {
         assert!(text.contains(&sample), "{sample} in {text}");
     }
     assert!(
-        current.is_fresh(std::time::Instant::now()) && configured.running.health.status.failed_read.get().is_none(),
+        current.freshness().is_fresh(std::time::Instant::now())
+            && configured.running.health.status.failed_read.get().is_none(),
         "no read needs a name"
     );
     drop(caller);

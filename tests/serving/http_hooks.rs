@@ -431,9 +431,10 @@ async fn a_call_over_a_stale_connection_is_reported_and_not_sent_again() {
     post(&channel).await.expect("a reply");
     hook.set(HttpScript::GiveUp);
     let responses = Arc::new(Responses::default());
-    for (reuse, evidence) in
-        [(Reuse::Allowed, ProcessingEvidence::Stale { sent: true }), (Reuse::Forbidden, ProcessingEvidence::Perhaps)]
-    {
+    for (reuse, evidence) in [
+        (Reuse::Allowed, ProcessingEvidence::ReusedConnectionEnded { sent: true }),
+        (Reuse::Forbidden, ProcessingEvidence::Perhaps),
+    ] {
         channel.ask(0, Call { reuse, ..call(&responses, 0, &question()) });
         let mut arrived = timeout(LONG, responses.take()).await.expect("an end");
         let lost: FailedCall = arrived.remove(0).1.expect_err("no answer");

@@ -43,7 +43,7 @@ fn stale(gate: &AdmissionDeps) -> AdmissionDeps {
     let started = now.checked_sub(Duration::from_secs(60)).unwrap();
     let current = Current::new(started);
     current.publish(gate.current.load());
-    current.stamp(started);
+    current.freshness().stamp(started);
     over(Arc::new(current), Arc::clone(&gate.metrics))
 }
 

@@ -72,7 +72,7 @@ pub fn in_force(snapshot: Snapshot, hooks: &[Arc<Hook>], reasons: Reasons) -> Ar
         hooks,
         initializers,
     }));
-    current.stamp(Instant::now() + READ_IN);
+    current.freshness().stamp(Instant::now() + READ_IN);
     Arc::new(AdmissionDeps {
         current,
         status: Arc::default(),

@@ -33,8 +33,8 @@ pub enum Progress {
     Failed(String),
 }
 
-/// Have all live replicas, at least `expect` of them, what `wanted` is the name of?
-pub fn adopted(seen: &ReplicasSeen, wanted: &Revision, expect: usize) -> Progress {
+/// Are at least `expect` replicas alive, and do all of them have the revision `wanted` in force?
+pub fn all_have_in_force(seen: &ReplicasSeen, wanted: &Revision, expect: usize) -> Progress {
     let mut missing = absent(seen, expect);
     for report in &seen.reports {
         match stance(report, wanted) {

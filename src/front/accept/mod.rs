@@ -124,7 +124,7 @@ pub async fn serve(
     following.spawn(follow_readiness(Arc::clone(&front)));
     drop(alive);
     shutdown.await;
-    front.health.drain();
+    front.health.begin_stopping();
     close.send_replace(true);
     while accepting.join_next().await.is_some() {}
     following.shutdown().await;

@@ -46,11 +46,11 @@ impl Readiness {
     /// caller, and the refusals say what is wrong.
     pub fn of(health: &ReplicaHealth) -> Self {
         let current = &health.current;
-        if health.is_draining() {
+        if health.is_stopping() {
             Self::Draining
         } else if health.is_unreachable(SystemTime::now()) {
             Self::Unreachable
-        } else if current.age(Instant::now()).is_none() {
+        } else if current.freshness().age(Instant::now()).is_none() {
             if health.status.rejected.get().is_some() { Self::Rejected } else { Self::NeverRead }
         } else if is_nameless(current) {
             Self::Nameless
@@ -64,7 +64,7 @@ impl Readiness {
     pub(crate) fn among_replicas(health: &ReplicaHealth) -> Self {
         let (current, now) = (&health.current, Instant::now());
         let is_open = || health.break_glass.open(now).iter().any(|open| open.document.is_about_all());
-        let is_old = || current.age(now).is_none_or(|age| age >= STALE_UNREADY_AFTER);
+        let is_old = || current.freshness().age(now).is_none_or(|age| age >= STALE_UNREADY_AFTER);
         match Self::of(health) {
             Self::NeverRead | Self::Rejected if is_open() => Self::Ready,
             Self::Ready if is_old() && !is_open() && !is_needed_while_stale(current) => Self::Stale,
@@ -95,7 +95,7 @@ pub(crate) fn degradations(health: &ReplicaHealth) -> Vec<String> {
     let current = &health.current;
     let faults = health.faults((Instant::now(), SystemTime::now()));
     let mut lines: Vec<_> = faults.into_iter().map(|fault| fault.to_string()).collect();
-    if !current.is_fresh(Instant::now()) {
+    if !current.freshness().is_fresh(Instant::now()) {
         let why = health
             .status
             .failed_read
@@ -160,7 +160,7 @@ pub(crate) fn observe(gate: &AdmissionDeps, health: &Arc<ReplicaHealth>) {
     }
     let metrics = &gate.metrics;
     let value = |reading, read: fn(&ReplicaHealth) -> Option<f64>| metrics.observe(reading, weak(health, read));
-    value(Reading::ConfigAge, |health| health.current.age(Instant::now()).map(|age| age.as_secs_f64()));
+    value(Reading::ConfigAge, |health| health.current.freshness().age(Instant::now()).map(|age| age.as_secs_f64()));
     value(Reading::ConfigGeneration, |health| Some(health.current.load().number as f64));
     value(Reading::ConfigRejected, |health| Some(flag(health.status.rejected.get().is_some())));
     value(Reading::DocumentsHeldBack, |health| {
@@ -243,7 +243,7 @@ mod tests {
             bypassed: Vec::new(),
             initializers: Default::default(),
         }));
-        current.stamp(before(seconds));
+        current.freshness().stamp(before(seconds));
         ReplicaHealth::new(Arc::new(current))
     }
 
@@ -334,7 +334,7 @@ mod tests {
             assert_eq!(Readiness::among_replicas(current), closed, "the other hooks are not known");
             open(current, &[]);
             assert_eq!(Readiness::among_replicas(current), Readiness::Ready);
-            current.drain();
+            current.begin_stopping();
             assert_eq!(Readiness::among_replicas(current), Readiness::Draining);
         }
     }

@@ -188,7 +188,7 @@ impl Stream<'_> {
         let current = &self.context.front.gate.current;
         let now = Instant::now();
         let generation = current.load();
-        let age = current.age(now).filter(|_| current.is_fresh(now));
+        let age = current.freshness().age(now).filter(|_| current.freshness().is_fresh(now));
         let read = age.and_then(|age| now.checked_sub(age));
         for correction in self.following.control(read, |object| head_rule(&generation, object), MAX_CORRECTIONS).await {
             self.correct(correction)?;

@@ -207,8 +207,9 @@ async fn hold(
 ) -> Result<Bytes, Refusal> {
     let current = &front.gate.current;
     let client = session.client.identity.to_key();
-    let rule =
-        |object: &StoredObject| current.is_fresh(Instant::now()).then(|| review::head_rule(&current.load(), object));
+    let rule = |object: &StoredObject| {
+        current.freshness().is_fresh(Instant::now()).then(|| review::head_rule(&current.load(), object))
+    };
     let end = tokio::select! {
         biased;
         end = current.stored().hold(&client, sought, deadline.instant(), rule) => end,

@@ -59,10 +59,10 @@ fn review_larger_than_the_budget_is_not_told_to_retry() {
     let mut entered = scene.enter(&admitted);
     let never = Err(Refusal::TooLargeForMemory { bytes: 751, limit: 750 });
     assert_eq!(
-        (entered.reserve(751), entered.could_hold(751)),
+        (entered.reserve(751), entered.check_size(751)),
         (never, Err(Refusal::TooLargeForMemory { bytes: 751, limit: 750 }))
     );
-    assert_eq!((entered.could_hold(750), entered.reserve(750)), (Ok(()), Err(Refusal::Share { bytes: 750 })));
+    assert_eq!((entered.check_size(750), entered.reserve(750)), (Ok(()), Err(Refusal::Share { bytes: 750 })));
 }
 
 #[test]

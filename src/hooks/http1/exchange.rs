@@ -182,8 +182,8 @@ pub(super) fn failed(failure: impl Into<FailedCall>) -> CallOutcome {
 /// Result of a call whose reused connection has failed. It may have been dead before the call.
 fn on_reused_connection(error: PostError) -> FailedCall {
     let evidence = match (error.nothing_sent, error.no_response_bytes) {
-        (true, _) => ProcessingEvidence::Stale { sent: false },
-        (false, true) => ProcessingEvidence::Stale { sent: true },
+        (true, _) => ProcessingEvidence::ReusedConnectionEnded { sent: false },
+        (false, true) => ProcessingEvidence::ReusedConnectionEnded { sent: true },
         (false, false) => ProcessingEvidence::Perhaps,
     };
     FailedCall { failure: error.failure, evidence }

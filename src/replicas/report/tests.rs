@@ -32,7 +32,7 @@ fn replica_report_round_trips_and_tolerates_words_of_later_versions() {
     let error = "no answer".to_owned();
     health.status.failed_read.set(Some(FailedRead { error, since: SystemTime::UNIX_EPOCH, count: 1 }));
     health.status.set_observed(Some(12));
-    current.stamp(now);
+    current.freshness().stamp(now);
     let report = replica_report(&health, &Replica::new("a"), (now, SystemTime::UNIX_EPOCH), 10);
     assert_eq!((report.generation, report.observed, report.stale), (0, Some(12), false));
     let rejected = report.rejected.as_ref().unwrap();

@@ -4,7 +4,7 @@ use super::super::record::CallRecord;
 use super::*;
 use crate::hooks::{
     HttpReply,
-    ProcessingEvidence::{BeyondGoAway, Perhaps, Refused, Stale},
+    ProcessingEvidence::{BeyondGoAway, Perhaps, Refused, ReusedConnectionEnded},
     Reuse::{Allowed, Forbidden},
 };
 
@@ -42,9 +42,9 @@ fn unprocessed_call_is_resent_before_the_retry_policy_applies() {
         (once, fail, BeyondGoAway, NextStep::Resend(Allowed)),
         (twice, fail, BeyondGoAway, NextStep::Settle),
         (twice, retry, BeyondGoAway, NextStep::Retry),
-        (RetryState::default(), unsafe_retry, Stale { sent: false }, NextStep::Resend(Forbidden)),
-        (RetryState::default(), unsafe_retry, Stale { sent: true }, NextStep::Settle),
-        (RetryState::default(), retry, Stale { sent: true }, NextStep::Resend(Forbidden)),
+        (RetryState::default(), unsafe_retry, ReusedConnectionEnded { sent: false }, NextStep::Resend(Forbidden)),
+        (RetryState::default(), unsafe_retry, ReusedConnectionEnded { sent: true }, NextStep::Settle),
+        (RetryState::default(), retry, ReusedConnectionEnded { sent: true }, NextStep::Resend(Forbidden)),
     ] {
         let failure = lost();
         assert_eq!(
@@ -115,7 +115,7 @@ fn every_step_is_counted() {
 #[test]
 fn the_number_of_asks_is_bounded() {
     let away = reply(503, Some(0));
-    for worst in [Refused, BeyondGoAway, Stale { sent: true }, Perhaps] {
+    for worst in [Refused, BeyondGoAway, ReusedConnectionEnded { sent: true }, Perhaps] {
         let (mut asks, mut asked) = (RetryState::default(), 0);
         loop {
             asked += 1;

@@ -28,7 +28,7 @@ use super::{
         facts::Facts,
         failure,
         object::PatchFailure,
-        status::{self, StatusError},
+        rejection::{self, StatusError},
     },
     InitializingPhase, permission,
 };
@@ -215,13 +215,13 @@ impl InitializingPhase<'_, '_> {
     pub(super) async fn apply(&mut self, text: String, what: &str) -> Result<(), StatusError> {
         let before = self.draft.object.clone();
         let review = self.ctx.about(before.as_ref());
-        let broken = |why: &str| Box::new(status::internal(&format!("{what}: {why}")));
+        let broken = |why: &str| Box::new(rejection::internal(&format!("{what}: {why}")));
         let length = text.len();
         let patch = Patch::parse(text.into()).map_err(|error| broken(&error.to_string()))?;
         match self.ctx.apply(patch, length, review, before.as_ref()).await? {
             Ok(Some(changed)) => self.draft.object = Some(Arc::new(changed)),
             Ok(None) => {}
-            Err(PatchFailure::NoRoom) => return Err(Box::new(status::no_room_for_object())),
+            Err(PatchFailure::NoRoom) => return Err(Box::new(rejection::no_room_for_object())),
             Err(PatchFailure::Inapplicable(why) | PatchFailure::TooLarge(why)) => return Err(broken(&why)),
         }
         Ok(())
@@ -277,7 +277,8 @@ impl InitializingPhase<'_, '_> {
             return self.apply(marks::unmarking_patch().to_string(), "removing the marks of the object").await;
         };
         let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-        let text = InitState::new(list, creator, &started).write().map_err(|why| Box::new(status::internal(&why)))?;
+        let text =
+            InitState::new(list, creator, &started).write().map_err(|why| Box::new(rejection::internal(&why)))?;
         let id = init_id(random());
         let marks = Marks { label: Some(id.as_str().into()), state: Some(text.into()) };
         self.apply(marks::marking_patch(has, &marks).to_string(), "marking the object").await?;
@@ -295,7 +296,7 @@ impl InitializingPhase<'_, '_> {
             MarksOutcome::Keep => Ok(()),
             MarksOutcome::Record => {
                 let marks = marks::with_turn_recorded(&old.marks, &new);
-                let marks = marks.map_err(|why| Box::new(status::internal(&why)))?;
+                let marks = marks.map_err(|why| Box::new(rejection::internal(&why)))?;
                 self.apply(marks::marking_patch(has, &marks).to_string(), "recording whose turn is over").await
             }
             MarksOutcome::Restore => {
@@ -407,7 +408,7 @@ pub struct ReadPolicy {
 
 /// Decides one read, by `deadline`. A question without an answer hides objects, which is safe.
 pub async fn read_policy(deps: &AdmissionDeps, read: &ObjectRead, deadline: Instant) -> ReadPolicy {
-    let fresh = deps.current.is_fresh(now());
+    let fresh = deps.current.freshness().is_fresh(now());
     let generation = deps.current.load();
     let permitted = read.includes && fresh && permitted(deps, &generation, read, deadline).await;
     let user = ReadingUser { user: &read.username, includes: read.includes, may_initialize: permitted };

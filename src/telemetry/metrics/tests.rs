@@ -36,8 +36,8 @@ fn recorded_metrics_are_exposed() {
     let namesake = metrics.hook(HookType::Mutating, &"a\"b".into());
     namesake.record(0, HookOutcome::Allowed, Duration::ZERO);
     namesake.discarded();
-    hook.conditions_unmet(UnmetConditions::Excluded);
-    namesake.conditions_unmet(UnmetConditions::Failed);
+    hook.conditions_unmet(UnmetConditions::False);
+    namesake.conditions_unmet(UnmetConditions::Error);
     namesake.conditions_evaluated(1, Duration::from_micros(3));
     namesake.conditions_evaluated(0, Duration::from_micros(60));
     metrics.mutation(1, Duration::from_millis(4));
@@ -151,7 +151,7 @@ fn every_family_of_the_table_is_exposed_and_no_other() {
 fn names_nobody_holds_are_forgotten_when_there_are_too_many() {
     let named = ByName::default();
     let held = named.get(&"held".into(), || 0);
-    for n in 0..MAX_UNUSED_NAMES {
+    for n in 0..NAMES_BEFORE_REMOVAL {
         named.get(&format!("{n}").into(), || n);
     }
     assert!(named.all().len() < 10, "{}", named.all().len());

@@ -251,7 +251,7 @@ impl Agenda {
             self.queue(uid, now);
         }
         // By a configuration that may be outdated nobody is passed over.
-        let age = current.age(now).filter(|_| current.is_fresh(now));
+        let age = current.freshness().age(now).filter(|_| current.freshness().is_fresh(now));
         let Some(read) = age.and_then(|age| now.checked_sub(age)) else { return };
         let generation = current.load();
         // First those whose correction has not failed before: the others must not keep them waiting.
@@ -300,7 +300,7 @@ impl Agenda {
 
 /// Is the object so old that its head goes, which fails open?
 fn is_old(current: &Current, object: &StoredObject, times: (i64, i64), now: Instant) -> bool {
-    if !current.is_fresh(now) {
+    if !current.freshness().is_fresh(now) {
         return false;
     }
     let generation = current.load();

@@ -93,7 +93,7 @@ impl Turn {
             return Ok(Some(Ended::Settled));
         }
         let began = now();
-        if !self.engine.current.is_fresh(began) {
+        if !self.engine.current.freshness().is_fresh(began) {
             return Ok(Some(Ended::Again(None)));
         }
         let name = state.list.head().unwrap_or_default();

@@ -17,7 +17,7 @@ async fn a_hook_that_is_missing_stays_until_a_second_equal_read() {
     read_once(&mut rotator, contents(&[("a", 1)])).await;
     assert_eq!((number(&rotator), names(&rotator)), (1, vec!["a".to_owned(), "b".to_owned()]));
     let now = Instant::now().into_std();
-    assert_eq!(rotator.current.age(now), Some(Duration::ZERO), "the read was good");
+    assert_eq!(rotator.current.freshness().age(now), Some(Duration::ZERO), "the read was good");
     let unconfirmed = rotator.status.pending_confirmation.get().expect("reported");
     assert_eq!(
         unconfirmed.relaxations.iter().map(ToString::to_string).collect::<Vec<_>>(),
@@ -128,7 +128,7 @@ async fn what_holds_no_document_is_a_problem_and_lets_nothing_go() {
         assert_eq!((number(&rotator), standing(&rotator)), (1, vec![stands("a", 1, 0)]), "{name}");
         assert_eq!(rotator.status.rejected.get().map(|rejected| rejected.problems.len()), Some(1), "{name}");
         let now = Instant::now().into_std();
-        assert!(rotator.current.is_fresh(now), "{name}");
+        assert!(rotator.current.freshness().is_fresh(now), "{name}");
         let first = self::rotator();
         assert!(super::super::super::candidate(&empty, OnHazard::Off).is_err(), "{name}: refused at the start");
         drop(first);

@@ -12,7 +12,7 @@ async fn an_invalid_change_keeps_the_last_good_and_counts_as_fresh() {
     read(&mut rotator, written("kind: Nonsense")).await;
     let now = Instant::now().into_std();
     assert_eq!((number(&rotator), standing(&rotator)), (1, vec![stands("a", 1, 0)]));
-    assert_eq!(rotator.current.age(now), Some(Duration::ZERO));
+    assert_eq!(rotator.current.freshness().age(now), Some(Duration::ZERO));
     let rejection = rotator.status.rejected.get().expect("rejected");
     assert!(!rejection.problems.is_empty());
 
@@ -30,10 +30,10 @@ async fn an_unsound_first_configuration_is_not_fresh_and_nothing_is_in_force() {
     let mut rotator = rotator();
     read(&mut rotator, written("kind: Nonsense")).await;
     let now = Instant::now().into_std();
-    assert_eq!((number(&rotator), rotator.current.is_fresh(now)), (0, false));
+    assert_eq!((number(&rotator), rotator.current.freshness().is_fresh(now)), (0, false));
     assert!(rotator.status.rejected.get().is_some());
     read(&mut rotator, contents(&[("a", 1)])).await;
-    assert_eq!((number(&rotator), rotator.current.is_fresh(now)), (1, true));
+    assert_eq!((number(&rotator), rotator.current.freshness().is_fresh(now)), (1, true));
 }
 
 #[tokio::test(start_paused = true)]
@@ -61,10 +61,10 @@ async fn a_failed_read_changes_nothing_but_the_age() {
     let failed = rotator.status.failed_read.get().expect("reported");
     assert_eq!(rotator.read_failures.logged, [error], "a cause is logged once");
     assert_eq!((&*failed.error, failed.count), ("cannot read gone: entity not found", 2));
-    assert_eq!((number(&rotator), rotator.current.age(now)), (1, Some(STALE_AFTER)));
-    assert!(!rotator.current.is_fresh(now));
+    assert_eq!((number(&rotator), rotator.current.freshness().age(now)), (1, Some(STALE_AFTER)));
+    assert!(!rotator.current.freshness().is_fresh(now));
     read(&mut rotator, contents(&[("a", 1)])).await;
-    assert!(rotator.current.is_fresh(now));
+    assert!(rotator.current.freshness().is_fresh(now));
     assert_eq!(rotator.status.failed_read.get(), None);
     assert_eq!(number(&rotator), 1, "the same contents are judged once");
 }
@@ -77,12 +77,15 @@ async fn read_while_webhooks_are_given_back_is_in_force_and_not_fresh() {
     let mut rotator = rotator();
     rotator.take(gives_back(contents(&[("a", 1)]).at(7))).await;
     let now = || Instant::now().into_std();
-    assert_eq!((number(&rotator), rotator.current.age(now())), (1, None), "its bypass rules count");
+    assert_eq!((number(&rotator), rotator.current.freshness().age(now())), (1, None), "its bypass rules count");
     assert!(!rotator.current.decides(now()) && rotator.status.failed_read.get().is_some());
     rotator.take(gives_back(contents(&[("b", 1)]).at(8))).await;
-    assert_eq!((number(&rotator), standing(&rotator), rotator.current.age(now())), (2, vec![stands("b", 1, 0)], None));
+    assert_eq!(
+        (number(&rotator), standing(&rotator), rotator.current.freshness().age(now())),
+        (2, vec![stands("b", 1, 0)], None)
+    );
     read(&mut rotator, contents(&[("b", 1)]).at(8)).await;
-    assert!(rotator.current.decides(now()) && rotator.current.is_fresh(now()));
+    assert!(rotator.current.decides(now()) && rotator.current.freshness().is_fresh(now()));
 
     // Something of the process before is in force, and fresh.
     let opened = SystemTime::now();
@@ -134,7 +137,7 @@ fn configuration_in_force_is_not_fresh_because_another_was_found() {
     runtime.block_on(async {
         let mut rotator = started(&[("a", 1)]).await;
         let current = Arc::clone(&rotator.current);
-        let age = || current.age(Instant::now().into_std());
+        let age = || current.freshness().age(Instant::now().into_std());
         tokio::time::advance(Duration::from_secs(3)).await;
         let (free, taken) = std::sync::mpsc::channel::<()>();
         let blocking = spawn_blocking(move || taken.recv().is_err());

@@ -81,7 +81,7 @@ resourceInitializers:
     }
 
     fn lists(&mut self, objects: Vec<(StoredObject, Option<i64>)>, seconds: u64) {
-        self.current.stamp(self.at(seconds));
+        self.current.freshness().stamp(self.at(seconds));
         let uids = objects.iter().map(|(object, _)| Arc::clone(&object.uid)).collect();
         let page = News::Page { resource: Arc::clone(&self.resource), objects, now: Some(NOW) };
         self.agenda.take(page, &self.current, self.at(seconds));
@@ -90,7 +90,7 @@ resourceInitializers:
     }
 
     async fn look(&mut self, seconds: u64) {
-        self.current.stamp(self.at(seconds));
+        self.current.freshness().stamp(self.at(seconds));
         self.agenda.look(&self.current, self.at(seconds)).await;
     }
 
