@@ -10,6 +10,7 @@
 #   tests/e2e/run.sh --source-only       only Gatepost with its configuration in the cluster
 #   tests/e2e/run.sh --replicas-only     only two of those, and what they tell of themselves there
 #   tests/e2e/run.sh --mutual-only       only kube-apiserver that shows Gatepost a client certificate
+#   tests/e2e/run.sh --plugin-only       only kube-apiserver with the admission plugin compiled in, beside hooks asked directly
 #   tests/e2e/run.sh --mutating-only    only hooks that change objects, directly and behind Gatepost
 #   tests/e2e/run.sh --conditions-only   only match conditions that ask the authorizer, directly and behind Gatepost
 #   tests/e2e/run.sh --initializers-only  only initializers of new Pods, built in and processes
@@ -40,6 +41,7 @@ source ./runlevels.sh
 source ./documented.sh
 source ./console.sh
 source ./mutual.sh
+source ./plugin.sh
 source ./move.sh
 source ./manifests.sh
 source ./mutating.sh
@@ -89,7 +91,7 @@ begin_cluster
 [[ "${1:-}" != --move-only ]] || { move; summary; exit; }
 [[ "${1:-}" != --mutual-only ]] || { mutual; summary; exit; }
 [[ "${1:-}" != --second-half ]] || { second_half; summary; exit; }
-((${#modes[@]} == 0)) || definitions
+((${#modes[@]} == 0)) || [[ "${1:-}" == --plugin-only ]] || definitions
 [[ "${1:-}" != --definitions-only ]] || { summary; exit; }
 
 echo "======== direct: kube-apiserver asks the hooks itself"
@@ -102,6 +104,7 @@ if ((${#modes[@]} == 0)); then
   check "direct: the same requests come to the same once more" "$work/replay-program" compare -expected /dev/null "$work/direct.jsonl" again="$work/again.jsonl"
 fi
 unregister direct
+[[ "${1:-}" != --plugin-only ]] || { plugin; summary; exit; }
 
 if ((${#modes[@]} > 0)); then
   echo "======== runlevels"
@@ -130,6 +133,7 @@ if ((${#modes[@]} > 0)); then
   sourcing; replicated; wildcards; move
   [[ "${1:-}" == --first-half ]] || second_half
   mutual
+  plugin
 fi
 
 if ((${#modes[@]} > 0)); then

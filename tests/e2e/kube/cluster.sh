@@ -4,7 +4,8 @@
 #   tests/e2e/kube/cluster.sh start DIR [kube-apiserver flags]     ready when it returns; again after stop: the same etcd data
 #   tests/e2e/kube/cluster.sh stop DIR
 #
-# BIN names the folder that get.sh has filled; without it get.sh is asked. Callers stop the cluster in a trap.
+# BIN names the folder that get.sh has filled; without it get.sh is asked. APISERVER is the program in it, by default
+# kube-apiserver. Callers stop the cluster in a trap.
 #
 # In DIR afterwards: kubeconfig (user admin), url, token, ca.crt, audit.log, etcd.log, kube-apiserver.log.
 # Anyone may pass --admission-control-config-file and the like: static webhook manifests are switched on.
@@ -122,7 +123,7 @@ start_apiserver() {
   for ((tries = 0; tries < 5; tries++)); do
     port="${port:-$(free_port)}"
     echo "https://127.0.0.1:$port" >"$dir/url"
-    run kube-apiserver "$bin/kube-apiserver" --etcd-servers="$(cat "$dir/etcd.url")" \
+    run kube-apiserver "$bin/${APISERVER:-kube-apiserver}" --etcd-servers="$(cat "$dir/etcd.url")" \
       --bind-address=127.0.0.1 --secure-port="$port" --cert-dir="$dir/certificates" \
       --tls-cert-file="$dir/serving.crt" --tls-private-key-file="$dir/serving.key" \
       --token-auth-file="$dir/tokens.csv" --client-ca-file="$dir/ca.crt" --authorization-mode=RBAC --service-cluster-ip-range=10.0.0.0/24 \

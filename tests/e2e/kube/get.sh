@@ -3,6 +3,9 @@
 #
 #   tests/e2e/kube/get.sh [BIN]     prints BIN, by default ${XDG_CACHE_HOME:-~/.cache}/gatepost/kube-v$KUBERNETES
 #
+# PLUGIN=1 also builds kube-apiserver-gatepost, which has the admission plugin of go/admission compiled in; always anew, as
+# that is part of this repository.
+#
 # KUBERNETES is the version, by default the newest that the trials follow; the trials work with 1.36.3 too.
 # Ends with 77 when this machine cannot get them at all (no Go, no modules), and with 1 when it could and something broke.
 set -euo pipefail
@@ -13,6 +16,7 @@ etcd=3.6.8
 # The least that 1.37 is built with; an older Go gets it as a module.
 export GOTOOLCHAIN=go1.27.3+auto
 
+go="$(cd "$(dirname "${BASH_SOURCE[0]}")/../../../go" && pwd)"
 bin="${1:-${XDG_CACHE_HOME:-$HOME/.cache}/gatepost/kube-v$kubernetes}"
 
 cannot() {
@@ -72,10 +76,19 @@ kube() {
     sed -n "s|^[[:space:]]*\(k8s.io/[a-z0-9.-]*\) => \./staging.*|replace \1 => \1 v0.${kubernetes#1.}|p" "$go_mod"
   } >go.mod
   module "$package/kube-apiserver" "$package/kubectl" >tools.go
+  if [[ -n "${PLUGIN:-}" ]]; then
+    {
+      echo "require gatepost.dev/admission v0.0.0"
+      echo "replace gatepost.dev/admission => $go/admission"
+    } >>go.mod
+    mkdir plugin
+    cp "$go/kube-apiserver/main.go" plugin/
+  fi
   tidy "Kubernetes"
   local stamp="-s -w -X $version.gitVersion=v$kubernetes -X $version.gitMajor=1 -X $version.gitMinor=${kubernetes:2:2}"
   missing kube-apiserver && build kube-apiserver "$package/kube-apiserver" -ldflags "$stamp"
   missing kubectl && build kubectl "$package/kubectl" -ldflags "$stamp"
+  [[ -z "${PLUGIN:-}" ]] || build kube-apiserver-gatepost ./plugin -ldflags "$stamp"
   return 0
 }
 
@@ -94,14 +107,14 @@ etcd() {
   build etcd go.etcd.io/etcd/server/v3 -ldflags "-s -w"
 }
 
-if missing kube-apiserver kubectl etcd; then
+if [[ -n "${PLUGIN:-}" ]] || missing kube-apiserver kubectl etcd; then
   command -v go >/dev/null || cannot "go is not here, and it takes Go to build kube-apiserver, kubectl and etcd"
   mkdir -p "$bin"
   bin="$(cd "$bin" && pwd)"
   work="$(mktemp -d)"
   trap 'rm -rf "$work" "$bin"/.*."$$"' EXIT
   # Each in a shell of its own, for the folder that it goes to.
-  if missing kube-apiserver kubectl; then (kube); fi
+  if [[ -n "${PLUGIN:-}" ]] || missing kube-apiserver kubectl; then (kube); fi
   if missing etcd; then (etcd); fi
 fi
 echo "$bin"

@@ -1,0 +1,147 @@
+package admission
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	// ConfigurationKind is the kind of a [Configuration].
+	ConfigurationKind = "GatepostConfiguration"
+	// ConfigurationVersion is the version of a [Configuration].
+	ConfigurationVersion = "plugin.gatepost.dev/v1"
+
+	defaultTimeout = 10 * time.Second
+	maxTimeout     = 30 * time.Second
+)
+
+// Configuration is what the file of --admission-control-config-file holds for this plugin:
+//
+//	apiVersion: apiserver.config.k8s.io/v1
+//	kind: AdmissionConfiguration
+//	plugins:
+//	- name: Gatepost
+//	  configuration:
+//	    apiVersion: plugin.gatepost.dev/v1
+//	    kind: GatepostConfiguration
+//	    address: unix:///run/gatepost/gatepost.sock
+type Configuration struct {
+	metav1.TypeMeta `json:",inline"`
+	// Address is that of the sidecar: unix:// and an absolute path, or HOST:PORT, which takes TLS.
+	Address string `json:"address"`
+	// TLS is how the sidecar is verified at HOST:PORT, and what this server shows it.
+	TLS *TLS `json:"tls,omitempty"`
+	// Timeout bounds each call; 10 s if omitted, at most 30 s. A request with less time left has that.
+	Timeout metav1.Duration `json:"timeout,omitempty"`
+	// FailurePolicy decides about a request whose call has failed: Fail rejects it with 500, Ignore lets it pass. Fail
+	// if omitted. It never concerns a denial, nor a request that Gatepost itself refuses.
+	FailurePolicy admissionregistrationv1.FailurePolicyType `json:"failurePolicy,omitempty"`
+	// Rules name the requests that are sent; all of them if omitted. The objects that configure admission itself are
+	// never sent, as kube-apiserver sends them to no webhook.
+	Rules []admissionregistrationv1.RuleWithOperations `json:"rules,omitempty"`
+}
+
+// TLS of the connection to the sidecar. The files of a client certificate are read anew for each connection.
+type TLS struct {
+	// CAFile holds the authorities that may vouch for the sidecar, in PEM. The system's if omitted.
+	CAFile string `json:"caFile,omitempty"`
+	// ServerName is the name in the sidecar's certificate. The host of the address if omitted.
+	ServerName string `json:"serverName,omitempty"`
+	// CertFile and KeyFile are a client certificate, in PEM.
+	CertFile string `json:"certFile,omitempty"`
+	KeyFile  string `json:"keyFile,omitempty"`
+}
+
+func readConfiguration(from io.Reader) (*Configuration, error) {
+	if from == nil {
+		return nil, fmt.Errorf("plugin %s has no configuration: name it in the file of --admission-control-config-file", PluginName)
+	}
+	text, err := io.ReadAll(from)
+	if err != nil {
+		return nil, err
+	}
+	var configuration Configuration
+	if err := yaml.UnmarshalStrict(text, &configuration); err != nil {
+		return nil, fmt.Errorf("configuration of plugin %s: %w", PluginName, err)
+	}
+	if configuration.Timeout.Duration == 0 {
+		configuration.Timeout.Duration = defaultTimeout
+	}
+	if configuration.FailurePolicy == "" {
+		configuration.FailurePolicy = admissionregistrationv1.Fail
+	}
+	if err := configuration.validate(); err != nil {
+		return nil, fmt.Errorf("configuration of plugin %s: %w", PluginName, err)
+	}
+	return &configuration, nil
+}
+
+func (c *Configuration) validate() error {
+	var problems []error
+	problem := func(format string, arguments ...any) {
+		problems = append(problems, fmt.Errorf(format, arguments...))
+	}
+	if c.APIVersion != ConfigurationVersion || c.Kind != ConfigurationKind {
+		problem("apiVersion and kind must be %s and %s, not %q and %q", ConfigurationVersion, ConfigurationKind, c.APIVersion, c.Kind)
+	}
+	path, isSocket := strings.CutPrefix(c.Address, "unix://")
+	switch {
+	case c.Address == "":
+		problem("address is missing: unix:// and a path, or HOST:PORT")
+	case isSocket && !filepath.IsAbs(path):
+		problem("address %q: the path of a socket must be absolute", c.Address)
+	case isSocket && c.TLS != nil:
+		problem("tls is for HOST:PORT; a unix socket has none")
+	case !isSocket && c.TLS == nil:
+		problem("address %q needs tls; only a unix socket goes without", c.Address)
+	case !isSocket && strings.Contains(c.Address, "/"):
+		problem("address %q: write unix:// and a path, or HOST:PORT", c.Address)
+	}
+	if c.TLS != nil && (c.TLS.CertFile == "") != (c.TLS.KeyFile == "") {
+		problem("tls.certFile and tls.keyFile go together")
+	}
+	if c.Timeout.Duration < 0 || c.Timeout.Duration > maxTimeout {
+		problem("timeout %s must be more than 0 and at most %s", c.Timeout.Duration, maxTimeout)
+	}
+	if policy := c.FailurePolicy; policy != admissionregistrationv1.Fail && policy != admissionregistrationv1.Ignore {
+		problem("failurePolicy must be Fail or Ignore, not %q", policy)
+	}
+	for n, rule := range c.Rules {
+		if len(rule.Operations) == 0 || len(rule.APIGroups) == 0 || len(rule.APIVersions) == 0 || len(rule.Resources) == 0 {
+			problem("rules[%d] needs operations, apiGroups, apiVersions and resources; '*' is any", n)
+		}
+	}
+	return errors.Join(problems...)
+}
+
+func (t *TLS) config() (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
+	if t.CAFile != "" {
+		text, err := os.ReadFile(t.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("tls.caFile: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("tls.caFile %s holds no certificate", t.CAFile)
+		}
+	}
+	if t.CertFile != "" {
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			certificate, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+			return &certificate, err
+		}
+	}
+	return config, nil
+}

@@ -1,0 +1,17 @@
+// Package admission is an admission plugin for API servers that are built on k8s.io/apiserver: it sends each write to a
+// Gatepost sidecar in one protobuf message over gRPC, and applies the verdict.
+//
+// A server adds it in three lines:
+//
+//	admission.Register(options.Plugins)
+//	options.RecommendedPluginOrder = admission.Order(options.RecommendedPluginOrder)
+//	options.EnablePlugins = append(options.EnablePlugins, admission.PluginName)
+//
+// and names the sidecar in the file of --admission-control-config-file; see [Configuration].
+//
+// An object is encoded once in each phase, however many hooks Gatepost calls. A CREATE or UPDATE is two calls: Mutate,
+// then Validate, which the server runs inside its storage. A DELETE or CONNECT is one call.
+//
+// Denials, warnings and audit annotations are those of the hooks themselves, without the prefixes that kube-apiserver
+// adds to what a webhook says. A call that fails is judged by the plugin's own failure policy.
+package admission

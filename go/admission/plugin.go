@@ -1,0 +1,339 @@
+package admission
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	jsonserializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
+	"k8s.io/apiserver/pkg/admission"
+	genericinitializer "k8s.io/apiserver/pkg/admission/initializer"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/namespace"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/rules"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/warning"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// PluginName is the name of this plugin.
+	PluginName = "Gatepost"
+
+	// behind names the plugin after which this one has its place.
+	behind = "ValidatingAdmissionWebhook"
+	// patchAnnotations is the prefix of annotations that hold patches; they are for the audit level Request.
+	patchAnnotations = "patch.webhook.admission.k8s.io/"
+	// maxLabelBytes bounds the labels of a namespace that travel with a review.
+	maxLabelBytes = 8 << 10
+)
+
+// Register adds the plugin to those that a server knows. It runs once it is in the server's order too: see [Order].
+func Register(plugins *admission.Plugins) {
+	plugins.Register(PluginName, func(from io.Reader) (admission.Interface, error) {
+		configuration, err := readConfiguration(from)
+		if err != nil {
+			return nil, err
+		}
+		return New(configuration)
+	})
+}
+
+// Order returns a server's RecommendedPluginOrder with this plugin in its place: behind ValidatingAdmissionWebhook, and
+// so before ResourceQuota, which must charge only what all others have admitted. At the end if the server has no such
+// plugin. The slice given is not changed: a server's own is a global variable.
+func Order(recommended []string) []string {
+	at := slices.Index(recommended, behind)
+	if at < 0 {
+		return append(slices.Clone(recommended), PluginName)
+	}
+	return slices.Insert(slices.Clone(recommended), at+1, PluginName)
+}
+
+var errCannotModify = apierrors.NewInternalError(errors.New("Gatepost attempted to modify the object, which is not supported for this operation"))
+
+// Plugin sends requests to a sidecar and applies its verdicts.
+type Plugin struct {
+	*admission.Handler
+	client        *client
+	configuration *Configuration
+	namespaces    namespace.Matcher
+}
+
+var (
+	_ admission.MutationInterface                         = &Plugin{}
+	_ admission.ValidationInterface                       = &Plugin{}
+	_ admission.InitializationValidator                   = &Plugin{}
+	_ genericinitializer.WantsExternalKubeClientSet       = &Plugin{}
+	_ genericinitializer.WantsExternalKubeInformerFactory = &Plugin{}
+)
+
+// New returns a plugin, which connects in the background.
+func New(configuration *Configuration) (*Plugin, error) {
+	client, err := newClient(configuration)
+	if err != nil {
+		return nil, fmt.Errorf("configuration of plugin %s: %w", PluginName, err)
+	}
+	operations := admission.NewHandler(admission.Create, admission.Update, admission.Delete, admission.Connect)
+	return &Plugin{Handler: operations, client: client, configuration: configuration}, nil
+}
+
+// SetExternalKubeClientSet implements WantsExternalKubeClientSet: namespaces that the informer does not know yet are read
+// with this client.
+func (p *Plugin) SetExternalKubeClientSet(client kubernetes.Interface) {
+	p.namespaces.Client = client
+}
+
+// SetExternalKubeInformerFactory implements WantsExternalKubeInformerFactory: the labels of a request's namespace travel
+// with it.
+func (p *Plugin) SetExternalKubeInformerFactory(factory informers.SharedInformerFactory) {
+	informer := factory.Core().V1().Namespaces()
+	p.namespaces.NamespaceLister = informer.Lister()
+	p.SetReadyFunc(informer.Informer().HasSynced)
+}
+
+// ValidateInitialization implements InitializationValidator.
+func (p *Plugin) ValidateInitialization() error {
+	return p.namespaces.Validate()
+}
+
+// Admit implements MutationInterface: the mutating phase of a CREATE or UPDATE.
+func (p *Plugin) Admit(ctx context.Context, attributes admission.Attributes, objects admission.ObjectInterfaces) error {
+	operation := attributes.GetOperation()
+	if operation != admission.Create && operation != admission.Update || !p.isSent(attributes) {
+		return nil
+	}
+	request, err := newRequest(attributes, objects)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	message, err := newMessage(request)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	// A plugin may have asked for a second round of the chain. It concerns hooks only if the object has changed since
+	// they saw it.
+	reinvocation := attributes.GetReinvocationContext()
+	if seen, ok := reinvocation.Value(PluginName).([]byte); ok && reinvocation.IsReinvoke() && bytes.Equal(seen, message.object) {
+		return nil
+	}
+	response, err := p.ask(ctx, mutate, request, message)
+	if err != nil || response == nil {
+		return err
+	}
+	patched, err := p.patched(ctx, request, objects, message, response)
+	if err != nil {
+		return err
+	}
+	if patched == nil {
+		reinvocation.SetValue(PluginName, message.object)
+		return nil
+	}
+	if !apiequality.Semantic.DeepEqual(request.object, patched) {
+		reinvocation.SetShouldReinvoke()
+	}
+	objects.GetObjectDefaulter().Default(patched)
+	if seen, err := encode(patched); err == nil {
+		reinvocation.SetValue(PluginName, seen)
+	}
+	return objects.GetObjectConvertor().Convert(patched, attributes.GetObject(), nil)
+}
+
+// Validate implements ValidationInterface: the validating phase of a CREATE or UPDATE, and all of a DELETE or CONNECT.
+func (p *Plugin) Validate(ctx context.Context, attributes admission.Attributes, objects admission.ObjectInterfaces) error {
+	if !p.isSent(attributes) {
+		return nil
+	}
+	request, err := newRequest(attributes, objects)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	method := review
+	if operation := attributes.GetOperation(); operation == admission.Create || operation == admission.Update {
+		method = validate
+	}
+	message, err := newMessage(request)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	response, err := p.ask(ctx, method, request, message)
+	if err == nil && response != nil && len(response.Patch) > 0 {
+		return errCannotModify
+	}
+	return err
+}
+
+// isSent reports whether the request goes to the sidecar.
+func (p *Plugin) isSent(attributes admission.Attributes) bool {
+	if rules.IsExemptAdmissionConfigurationResource(attributes) {
+		return false
+	}
+	if len(p.configuration.Rules) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(p.configuration.Rules, func(rule admissionregistrationv1.RuleWithOperations) bool {
+		matcher := rules.Matcher{Rule: rule, Attr: attributes}
+		return matcher.Matches()
+	})
+}
+
+// ask returns the sidecar's verdict if it admits the request, an error if the request is rejected, and neither if the
+// call has failed and the failure policy is Ignore.
+func (p *Plugin) ask(ctx context.Context, method method, request *request, message *message) (*admissionv1.AdmissionResponse, error) {
+	if !p.WaitForReady() {
+		return nil, admission.NewForbidden(request, errors.New("not yet ready to handle request"))
+	}
+	message.auditID = audit.GetAuditIDTruncated(ctx)
+	message.namespaceLabels = p.namespaceLabels(request)
+
+	bounded, cancel := context.WithTimeout(ctx, p.configuration.Timeout.Duration)
+	defer cancel()
+	response, err := p.client.call(bounded, method, message)
+	if err == nil {
+		err = verify(message, response)
+	}
+	if err != nil {
+		return nil, p.failed(ctx, method, err)
+	}
+	for key, value := range response.AuditAnnotations {
+		level := auditinternal.LevelMetadata
+		if strings.HasPrefix(key, patchAnnotations) {
+			level = auditinternal.LevelRequest
+		}
+		if err := request.AddAnnotationWithLevel(key, value, level); err != nil {
+			klog.FromContext(ctx).V(2).Info("Gatepost's audit annotation is left out", "key", key, "reason", err)
+		}
+	}
+	for _, text := range response.Warnings {
+		warning.AddWarning(ctx, "", text)
+	}
+	if !response.Allowed {
+		return nil, rejection(response.Result)
+	}
+	return response, nil
+}
+
+// verify reports what makes an answer unusable.
+func verify(message *message, response *admissionv1.AdmissionResponse) error {
+	switch {
+	case response == nil:
+		return errors.New("received invalid response: it has no response")
+	case response.UID != message.uid:
+		return fmt.Errorf("received invalid response: expected response.uid=%q, got %q", message.uid, response.UID)
+	case len(response.Patch) > 0 && (response.PatchType == nil || *response.PatchType != admissionv1.PatchTypeJSONPatch):
+		return errors.New("received invalid response: its patch is not a JSONPatch")
+	}
+	return nil
+}
+
+// failed applies the failure policy to a call that brought no verdict.
+func (p *Plugin) failed(ctx context.Context, method method, cause error) error {
+	switch status.Code(cause) {
+	case codes.DeadlineExceeded:
+		cause = fmt.Errorf("no answer within %s", p.configuration.Timeout.Duration)
+	case codes.Unknown:
+		// One of ours, without a code.
+	default:
+		cause = fmt.Errorf("%s: %s", status.Code(cause), status.Convert(cause).Message())
+	}
+	if ctx.Err() != nil {
+		return apierrors.NewTimeoutError("request did not complete within requested timeout", 0)
+	}
+	call := strings.TrimPrefix(string(method), "/")
+	if p.configuration.FailurePolicy == admissionregistrationv1.Ignore {
+		klog.FromContext(ctx).Error(cause, "Failed calling Gatepost, failing open", "call", call, "address", p.client.address)
+		return nil
+	}
+	klog.FromContext(ctx).Error(cause, "Failed calling Gatepost, failing closed", "call", call, "address", p.client.address)
+	return apierrors.NewInternalError(fmt.Errorf("failed calling Gatepost (%s): %w", call, cause))
+}
+
+// rejection is what the client gets. Upstream: k8s.io/apiserver/pkg/admission/plugin/webhook/errors ToStatusErr, without
+// its prefix, since the message names the hook already.
+func rejection(result *metav1.Status) error {
+	if result == nil {
+		result = &metav1.Status{}
+	}
+	said := *result
+	if said.Code < http.StatusBadRequest {
+		said.Code = http.StatusBadRequest
+	}
+	said.Status = metav1.StatusFailure
+	if said.Message == "" {
+		said.Message = "Gatepost denied the request without explanation"
+	}
+	return &apierrors.StatusError{ErrStatus: said}
+}
+
+// namespaceLabels returns the labels of the request's namespace, encoded; nil if it has none or they are not known, in
+// which case Gatepost looks for them itself.
+func (p *Plugin) namespaceLabels(attributes admission.Attributes) []byte {
+	isNamespace := attributes.GetResource().Group == "" && attributes.GetResource().Resource == "namespaces"
+	if p.namespaces.NamespaceLister == nil || attributes.GetNamespace() == "" && !isNamespace {
+		return nil
+	}
+	// Those of a namespace that is written are in the object.
+	if isNamespace && attributes.GetSubresource() == "" && attributes.GetOperation() != admission.Delete {
+		return nil
+	}
+	labels, err := p.namespaces.GetNamespaceLabels(attributes)
+	if err != nil {
+		return nil
+	}
+	if message := labelsMessage(labels); len(message) <= maxLabelBytes {
+		return message
+	}
+	return nil
+}
+
+// patched returns the object with the verdict's patch applied, as kube-apiserver applies that of a webhook, by its own
+// library; nil if there is nothing to apply. Upstream: k8s.io/apiserver/pkg/admission/plugin/webhook/mutating
+// dispatcher.go.
+func (p *Plugin) patched(ctx context.Context, request *request, objects admission.ObjectInterfaces, message *message, response *admissionv1.AdmissionResponse) (runtime.Object, error) {
+	if len(response.Patch) == 0 {
+		return nil, nil
+	}
+	patch, err := jsonpatch.DecodePatch(response.Patch)
+	if err != nil {
+		return nil, p.failed(ctx, mutate, fmt.Errorf("received undecodable patch: %w", err))
+	}
+	if len(patch) == 0 {
+		return nil, nil
+	}
+	if request.object == nil {
+		return nil, errCannotModify
+	}
+	text, err := patch.Apply(message.object)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	// Custom resources have no Go type.
+	var object runtime.Object = &unstructured.Unstructured{}
+	if _, ok := request.object.(*unstructured.Unstructured); !ok {
+		if object, err = objects.GetObjectCreater().New(request.GetKind()); err != nil {
+			return nil, apierrors.NewInternalError(err)
+		}
+	}
+	serializer := jsonserializer.NewSerializerWithOptions(jsonserializer.DefaultMetaFactory, objects.GetObjectCreater(), objects.GetObjectTyper(), jsonserializer.SerializerOptions{})
+	if object, _, err = serializer.Decode(text, nil, object); err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	return object, nil
+}

@@ -1,0 +1,87 @@
+# kube-apiserver with the admission plugin of go/admission compiled in: no webhook is registered at all. The same story, and
+# the same requests as with the hooks registered directly, field by field; then Gatepost away, back, and replaced.
+
+# The labels of namespaces come with each review: this Gatepost knows no cluster.
+begin_gatepost_of_plugin() {
+  start "$1" "$gatepost" serve --config "$work/folder" --uds "$work/gatepost.sock" --plaintext --reuse-port --admin 127.0.0.1:0 \
+    --audit-log "$work/$1-audit.jsonl"
+  told "$1" '(ready generation.*)' >/dev/null
+  admin="$(told "$1" 'listening admin (.*)')"
+}
+
+# plugin_configuration POLICY
+plugin_configuration() {
+  cat >"$work/admission.yaml" <<YAML
+apiVersion: apiserver.config.k8s.io/v1
+kind: AdmissionConfiguration
+plugins:
+- name: Gatepost
+  configuration:
+    apiVersion: plugin.gatepost.dev/v1
+    kind: GatepostConfiguration
+    address: unix://$work/gatepost.sock
+    timeout: 10s
+    failurePolicy: $1
+YAML
+}
+
+# Writes a dry run again and again until told to end; counts those that failed.
+writing() {
+  until [[ -e "$work/enough" ]]; do
+    asking handover yes >"$work/writing.said" 2>&1 || echo "failed: $(date +%T.%N)" >>"$work/writing.failed"
+    echo one >>"$work/writing.done"
+  done
+}
+
+plugin_differences() {
+  "$work/replay-program" compare -expected expected-plugin.tsv -out "$work/plugin-differences.md" "$work/direct.jsonl" plugin="$work/plugin.jsonl"
+}
+
+plugin() {
+  echo "======== plugin: kube-apiserver asks Gatepost by the compiled-in plugin, in protobuf over a unix socket"
+  PLUGIN=1 kube/get.sh "$BIN" >"$work/plugin-build.log" 2>&1 || broken "building kube-apiserver with the plugin"
+  rm -rf "$work/folder"
+  mkdir "$work/folder"
+  cp "$work/hooks.yaml" "$work/folder/"
+  begin_gatepost_of_plugin plugged
+  check "plugin: kube-apiserver stops" kube/cluster.sh stop "$work/cluster"
+  plugin_configuration Fail
+  APISERVER=kube-apiserver-gatepost start_cluster
+  check "plugin: hooks are asked" replay await no
+  story plugin
+  replay cases -hooks "$hooks" -out "$work/plugin.jsonl" 2>"$work/replay.log" || broken "replaying through the plugin"
+  check "plugin: no difference to hooks registered directly but those in expected-plugin.tsv" plugin_differences
+
+  # A new Gatepost takes the path of the socket over; the old one ends what it has begun.
+  writing &
+  process[writing]=$!
+  begin_gatepost_of_plugin successor
+  check "plugin: the old Gatepost ends well" stop plugged
+  allows "plugin: writes go on" asking canary yes
+  touch "$work/enough"
+  wait "${process[writing]}"
+  unset "process[writing]"
+  check "plugin: no write failed while Gatepost was replaced" test -s "$work/writing.done" -a ! -s "$work/writing.failed"
+
+  check "plugin: Gatepost ends well" stop successor
+  refuses "plugin: without Gatepost a write is refused" 'failed calling Gatepost (gatepost.v1.Admission/Mutate): no connection to Gatepost' asking nobody anything
+  begin_gatepost_of_plugin third
+  eventually "plugin: with Gatepost back it is allowed" asking canary yes
+  killed third
+  kube/cluster.sh stop "$work/cluster"
+  plugin_configuration Ignore
+  APISERVER=kube-apiserver-gatepost start_cluster
+  allows "plugin: under Ignore a write passes without Gatepost" asking nobody anything
+  begin_gatepost_of_plugin fourth
+  check "plugin: and Gatepost is asked as soon as it is there" replay await no
+  refuses "plugin: what a hook denies is refused, under Ignore too" 'canary.e2e.gatepost.dev' asking canary yes 'canary={"allowed": false}'
+  kube/cluster.sh stop "$work/cluster"
+  start_cluster_unplugged
+  allows "plugin: switched off, a write passes, and nobody is asked" asking nobody anything
+  check "plugin: the last Gatepost ends well" stop fourth
+}
+
+start_cluster_unplugged() {
+  APISERVER=kube-apiserver-gatepost kube/cluster.sh start "$work/cluster" --disable-admission-plugins=ServiceAccount,Gatepost ||
+    broken "the cluster does not start"
+}
