@@ -20,7 +20,7 @@ plugins:
     apiVersion: plugin.gatepost.dev/v1
     kind: GatepostConfiguration
     address: unix://$work/gatepost.sock
-    timeout: 10s
+    timeout: 30s
     failurePolicy: $1
 YAML
 }
@@ -37,9 +37,27 @@ plugin_differences() {
   "$work/replay-program" compare -expected expected-plugin.tsv -out "$work/plugin-differences.md" "$work/direct.jsonl" plugin="$work/plugin.jsonl"
 }
 
+# Its own tests, against the oldest k8s.io/apiserver that it supports, which its go.mod names, and the newest.
+plugin_tests() {
+  local newest="$work/newest.mod" module
+  (
+    cd ../../go/admission
+    go vet ./...
+    go test ./...
+    export GOTOOLCHAIN=go1.27.3+auto
+    cp go.sum "$work/newest.sum"
+    cp go.mod "$newest"
+    for module in api apimachinery apiserver client-go; do go mod edit -require="k8s.io/$module@v0.37.2" "$newest"; done
+    go mod tidy -modfile="$newest"
+    # As get.sh builds, so that nothing is compiled twice.
+    go test -trimpath -modfile="$newest" ./...
+  )
+}
+
 plugin() {
   echo "======== plugin: kube-apiserver asks Gatepost by the compiled-in plugin, in protobuf over a unix socket"
   PLUGIN=1 kube/get.sh "$BIN" >"$work/plugin-build.log" 2>&1 || broken "building kube-apiserver with the plugin"
+  check "plugin: its own tests pass" plugin_tests
   rm -rf "$work/folder"
   mkdir "$work/folder"
   cp "$work/hooks.yaml" "$work/folder/"
