@@ -27,12 +27,23 @@ const IN_A_ROW: usize = 3;
 #[derive(Debug)]
 pub(super) struct Api<'a> {
     cluster: &'a Cluster,
-    pub(super) writers: Writers<'a>,
+    plugged: Option<&'a Cluster>,
 }
 
 impl<'a> Api<'a> {
-    pub(super) fn of(cluster: &'a Cluster) -> Self {
-        Self { cluster, writers: Writers::to(cluster) }
+    /// Of a stock apiserver, and of one with the plugin.
+    pub(super) fn of(cluster: &'a Cluster, plugged: Option<&'a Cluster>) -> Self {
+        Self { cluster, plugged }
+    }
+
+    /// Processes of both.
+    pub(super) fn pids(&self) -> (u32, Option<u32>) {
+        (self.cluster.pid, self.plugged.map(|cluster| cluster.pid))
+    }
+
+    /// Writers to the apiserver of `variant`.
+    pub(super) fn writers(&self, variant: Variant) -> Writers<'a> {
+        Writers::to(self.plugged.filter(|_| variant.has_plugin()).unwrap_or(self.cluster))
     }
 
     /// One question over a connection of its own: minutes may lie between two.
@@ -96,7 +107,7 @@ impl<'a> Api<'a> {
         let mut right = 0;
         loop {
             let before = rig.asked()?;
-            let written = self.writers.write(&object, 1, 1).await;
+            let written = self.writers(variant).write(&object, 1, 1).await;
             let outcome = written.and_then(|_| rig.check(variant, &before, 1));
             right = if outcome.is_ok() { right + 1 } else { 0 };
             match outcome {

@@ -58,9 +58,9 @@ async fn measure(
     let object = object::config_map(course.size);
     let warm_up = (course.writes / 10).max(4 * course.writers);
     let before = rig.asked()?;
-    api.writers.write(&object, course.writers, warm_up).await?;
+    api.writers(variant).write(&object, course.writers, warm_up).await?;
     let used = rig.cpu(variant)?;
-    let written = api.writers.write(&object, course.writers, course.writes).await?;
+    let written = api.writers(variant).write(&object, course.writers, course.writes).await?;
     let used = rig.cpu(variant)?.since(&used);
     let writes = (warm_up + course.writes) as u64;
     let calls = rig.check(variant, &before, writes)? as f64 / writes as f64;

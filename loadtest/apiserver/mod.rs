@@ -55,6 +55,9 @@ pub(crate) struct Settings {
     /// Another build of Gatepost, in ways of its own: what a change costs
     #[arg(long, value_name = "PATH")]
     against: Option<PathBuf>,
+    /// The folder of a second cluster.sh, whose apiserver has the admission plugin, which asks at `gatepost.sock` in it
+    #[arg(long, value_name = "FOLDER")]
+    plugin: Option<PathBuf>,
     /// Eight hooks that may change the object, instead of hooks that judge it
     #[arg(long, conflicts_with = "hooks")]
     mutating: bool,
@@ -90,12 +93,17 @@ pub(crate) enum Addressing {
 /// Runs every cell and writes the folder.
 pub(crate) fn run(settings: &Settings) -> Fallible<()> {
     let cluster = Cluster::read(&settings.cluster)?;
+    let plugged = settings.plugin.as_deref().map(Cluster::read).transpose()?;
     let programs = Programs::new(settings)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(measure(settings, &cluster, &programs))
+    runtime.block_on(measure(settings, (&cluster, plugged.as_ref()), &programs))
 }
 
-async fn measure(settings: &Settings, cluster: &Cluster, programs: &Programs) -> Fallible<()> {
+async fn measure(
+    settings: &Settings,
+    (cluster, plugged): (&Cluster, Option<&Cluster>),
+    programs: &Programs,
+) -> Fallible<()> {
     let start = Instant::now();
     let plan = Plan::new(settings);
     let (mut what, mut option) = (String::new(), String::new());
@@ -106,18 +114,22 @@ async fn measure(settings: &Settings, cluster: &Cluster, programs: &Programs) ->
         what.push_str("-service");
         option.push_str(" --form service");
     }
+    if plugged.is_some() {
+        what.push_str("-plugin");
+        option.push_str(" --plugin");
+    }
     let (label, command) = match settings.quick {
         true => (format!("apiserver{what}-quick"), format!("loadtest/apiserver/run{option} --quick")),
         false => (format!("apiserver{what}"), format!("loadtest/apiserver/run{option}")),
     };
-    let mut api = Api::of(cluster);
+    let mut api = Api::of(cluster, plugged);
     let results =
         Results::folder(&settings.results, &label, &command, "nothing pinned: all processes share all cores")?;
     let go = machine::output("go", &["version"]);
     results.append("README.md", &format!("\n- kube-apiserver {}\n- {go}\n", api.version().await?))?;
     results.write("repetitions.csv", repetition::HEADER)?;
     if settings.mutating {
-        let cells = mutating::measure(&plan, programs, &mut api, cluster, &results).await?;
+        let cells = mutating::measure(&plan, programs, &mut api, &results).await?;
         let summary = mutating::markdown(&cells, &plan);
         results.write("summary.csv", &summary::csv(&cells))?;
         return conclude(&results, &summary, start);
@@ -125,7 +137,7 @@ async fn measure(settings: &Settings, cluster: &Cluster, programs: &Programs) ->
     let (mut cells, mut hop, mut idle) = (Vec::new(), None, Vec::new());
     for hooks in plan.hooks() {
         let variants = plan.course(plan.sizes()[0]).variants;
-        let rig = Rig::start(programs, &variants, (Task::ALLOW, hooks), cluster.pid)?;
+        let rig = Rig::start(programs, &variants, (Task::ALLOW, hooks), api.pids())?;
         idle.push(rig.idle()?);
         for size in plan.sizes() {
             let cell = Cell::measure(&mut api, &rig, &plan.course(size), &results).await?;

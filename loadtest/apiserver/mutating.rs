@@ -8,7 +8,6 @@ use std::{fmt::Write, time::Duration};
 use super::{
     api::Api,
     cell::Cell,
-    cluster::Cluster,
     judge,
     plan::{FOURTH_PATCHES, FOURTH_PATCHES_ALL_WAIT, NONE_PATCHES, NONE_PATCHES_ALL_WAIT, Plan},
     programs::Programs,
@@ -43,7 +42,6 @@ pub(super) async fn measure(
     plan: &Plan<'_>,
     programs: &Programs,
     api: &mut Api<'_>,
-    cluster: &Cluster,
     results: &Results,
 ) -> Fallible<Vec<Cell>> {
     let mut cells = Vec::new();
@@ -52,7 +50,7 @@ pub(super) async fn measure(
         println!("{title}");
         let alone = !task.wait.is_zero();
         let variants = plan.mutating(name, plan.sizes()[0], alone).variants;
-        let rig = Rig::start(programs, &variants, (task, HOOKS), cluster.pid)?;
+        let rig = Rig::start(programs, &variants, (task, HOOKS), api.pids())?;
         for size in plan.sizes() {
             let cell = Cell::measure(api, &rig, &plan.mutating(name, size, alone), results).await?;
             println!("{}", summary::lines(&cell));

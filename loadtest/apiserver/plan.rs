@@ -53,6 +53,7 @@ impl<'a> Plan<'a> {
     /// The ways to reach the hooks, and without hooks.
     pub(super) fn variants(&self) -> Vec<Variant> {
         let asked = |variant: &Variant| match self.0.ways.is_empty() {
+            true if variant.has_plugin() => self.0.plugin.is_some(),
             true if variant.is_against() => self.0.against.is_some(),
             true => !variant.has_service() || self.0.form == Addressing::Service,
             false => self.0.ways.contains(variant),

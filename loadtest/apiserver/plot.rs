@@ -97,6 +97,7 @@ fn colour(variant: Variant) -> &'static str {
         Variant::JsonSerial => "#1f3f6b",
         Variant::JsonAgainst => "#b08fd0",
         Variant::GrpcAgainst => "#7a5aa0",
+        Variant::Plugin => "#d08a2e",
     }
 }
 

@@ -12,6 +12,8 @@ pub(super) struct Programs {
     against: Option<PathBuf>,
     pub(super) gatepost_arguments: Vec<String>,
     pub(super) hook: PathBuf,
+    /// Socket at which the plugin asks
+    pub(super) socket: Option<PathBuf>,
 }
 
 impl Programs {
@@ -20,10 +22,14 @@ impl Programs {
         if settings.against.is_none() && settings.ways.iter().any(|way| way.is_against()) {
             return Err("these --ways need another build: give it by --against PATH".into());
         }
+        if settings.plugin.is_none() && settings.ways.iter().any(|way| way.has_plugin()) {
+            return Err("this --ways needs an apiserver with the plugin: give its folder by --plugin FOLDER".into());
+        }
+        let socket = settings.plugin.as_ref().map(|folder| folder.join("gatepost.sock"));
         let gatepost = settings.product.workshop()?.gatepost;
         let gatepost_arguments = settings.product.arguments.clone();
         let against = settings.against.clone();
-        Ok(Self { gatepost, against, gatepost_arguments, hook: settings.hook.clone() })
+        Ok(Self { gatepost, against, gatepost_arguments, hook: settings.hook.clone(), socket })
     }
 
     /// The build that serves `variant`.

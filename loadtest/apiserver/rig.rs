@@ -26,7 +26,7 @@ pub(super) struct Rig {
     pub(super) count: usize,
     pub(super) task: Task,
     stands: Vec<Stand>,
-    apiserver: u32,
+    apiservers: (u32, Option<u32>),
     _folder: TempDir,
 }
 
@@ -37,7 +37,7 @@ struct Stand {
     hooks: Hooks,
     sidecar: Option<Sidecar>,
     /// Registration for the apiserver
-    registered: String,
+    registered: Option<String>,
 }
 
 impl Rig {
@@ -46,7 +46,7 @@ impl Rig {
         programs: &Programs,
         variants: &[Variant],
         (task, count): (Task, usize),
-        apiserver: u32,
+        apiservers: (u32, Option<u32>),
     ) -> Fallible<Self> {
         let folder = tempfile::tempdir()?;
         certificates::write(folder.path())?;
@@ -58,22 +58,25 @@ impl Rig {
                 false => None,
             };
             let registered = match &sidecar {
+                Some(_) if variant.has_plugin() => None,
                 // Everything that is asked in one way is registered by hand; mutating hooks as an operator would.
                 Some(sidecar) if task.kind == Kind::Mutating => {
-                    sidecar.registration(programs, (variant, task.kind), folder.path())?
+                    Some(sidecar.registration(programs, (variant, task.kind), folder.path())?)
                 }
-                Some(_) if variant.has_service() => registration::behind_service(task.kind, variant, folder.path())?,
-                Some(sidecar) => registration::stock(task.kind, &[sidecar.address], folder.path())?,
-                None => registration::stock(task.kind, &hooks.addresses, folder.path())?,
+                Some(_) if variant.has_service() => {
+                    Some(registration::behind_service(task.kind, variant, folder.path())?)
+                }
+                Some(sidecar) => Some(registration::stock(task.kind, &[sidecar.address], folder.path())?),
+                None => Some(registration::stock(task.kind, &hooks.addresses, folder.path())?),
             };
             stands.push(Stand { variant, hooks, sidecar, registered });
         }
-        Ok(Self { count, task, stands, apiserver, _folder: folder })
+        Ok(Self { count, task, stands, apiservers, _folder: folder })
     }
 
     /// Registration for `variant`: each hook, the one sidecar, or nothing.
     pub(super) fn registered(&self, variant: Variant) -> Option<String> {
-        self.stand(variant).map(|stand| stand.registered.clone())
+        self.stand(variant)?.registered.clone()
     }
 
     /// Address of the sidecar of `variant`.
@@ -111,8 +114,9 @@ impl Rig {
         let seconds = |pid: Option<u32>| -> Fallible<f64> {
             Ok(pid.map(cpu_time).transpose()?.unwrap_or_default().as_secs_f64())
         };
+        let (stock, plugged) = self.apiservers;
         Ok(Cpu {
-            apiserver: seconds(Some(self.apiserver))?,
+            apiserver: seconds(if variant.has_plugin() { plugged } else { Some(stock) })?,
             sidecar: seconds(sidecar)?,
             hooks: seconds(stand.map(|stand| stand.hooks.pid()))?,
         })

@@ -38,6 +38,9 @@ impl Sidecar {
         let listen = if variant.has_service() { service::own_address()? } else { Ipv4Addr::LOCALHOST.into() };
         command.args(["--listen", &SocketAddr::new(listen, 0).to_string(), "--admin", "127.0.0.1:0"]);
         command.arg("--tls-cert").arg(folder.join("server.pem")).arg("--tls-key").arg(folder.join("server.key"));
+        if let Some(socket) = programs.socket.as_ref().filter(|_| variant.has_plugin()) {
+            command.arg("--uds").arg(socket);
+        }
         if variant.is_serial() {
             command.args(["--dispatch", "serial"]);
         }

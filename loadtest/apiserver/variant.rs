@@ -27,11 +27,13 @@ pub(super) enum Variant {
     JsonAgainst,
     /// (i) as (c), by the build of `--against`
     GrpcAgainst,
+    /// (j) as (b), by the admission plugin in the apiserver of `--plugin` instead of a webhook
+    Plugin,
 }
 
 impl Variant {
     /// All of them, in the order of the tables.
-    pub(super) const ALL: [Self; 10] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::None,
         Self::Direct,
         Self::Json,
@@ -42,6 +44,7 @@ impl Variant {
         Self::JsonSerial,
         Self::JsonAgainst,
         Self::GrpcAgainst,
+        Self::Plugin,
     ];
 
     /// As it is written in files.
@@ -57,6 +60,7 @@ impl Variant {
             Self::JsonSerial => "json-serial",
             Self::JsonAgainst => "json-against",
             Self::GrpcAgainst => "grpc-against",
+            Self::Plugin => "plugin",
         }
     }
 
@@ -73,13 +77,20 @@ impl Variant {
             Self::JsonSerial => "(g) as (b), one by one",
             Self::JsonAgainst => "(h) as (b), other build",
             Self::GrpcAgainst => "(i) as (c), other build",
+            Self::Plugin => "(j) as (b), by the plugin",
         }
     }
 
     /// Protocol of its hooks, as the hook program calls it.
     pub(super) fn protocol(self) -> &'static str {
         match self {
-            Self::None | Self::Direct | Self::Json | Self::JsonService | Self::JsonSerial | Self::JsonAgainst => "json",
+            Self::None
+            | Self::Direct
+            | Self::Json
+            | Self::JsonService
+            | Self::JsonSerial
+            | Self::JsonAgainst
+            | Self::Plugin => "json",
             Self::Grpc | Self::GrpcPlain | Self::GrpcService | Self::GrpcAgainst => "grpc",
         }
     }
@@ -97,6 +108,11 @@ impl Variant {
     /// True when the apiserver reaches the sidecar through a Service, as where Gatepost runs in the cluster.
     pub(super) fn has_service(self) -> bool {
         matches!(self, Self::JsonService | Self::GrpcService)
+    }
+
+    /// True when the apiserver asks by its plugin, in which case it is another one.
+    pub(super) fn has_plugin(self) -> bool {
+        self == Self::Plugin
     }
 
     /// True when no hook is asked ahead of its turn.
